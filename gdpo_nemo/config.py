@@ -1,0 +1,232 @@
+"""Configuration: the ``gdpo:`` block, the embedded trainer's block, and how YAML files become them.
+
+Grammar: ``defaults:`` names one or more files, relative to the file that names them, merged in
+order before the file itself; ``${a.b}`` refers to another key; ``a.b=c`` on the command line
+overrides last. Each default lives on exactly one field below, so a YAML file states only what differs.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from gdpo_nemo.data.demonstrations import BehaviourMix
+from gdpo_nemo.data.tool_world import ToolWorld
+from gdpo_nemo.errors import ConfigError
+
+
+class Strict(BaseModel):
+    """Base of every block: frozen, and an unknown key is an error."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class ConditionConfig(Strict):
+    """Eq. 8: the reward keeps its value only where ``on`` is at least ``at_least``."""
+
+    on: str
+    at_least: float = 1.0
+    else_value: float = 0.0
+
+
+class RewardConfig(Strict):
+    """Weight and optional condition of one named reward."""
+
+    weight: float = Field(default=1.0, allow_inf_nan=False)
+    condition: ConditionConfig | None = None
+
+
+class GdpoConfig(Strict):
+    """The ``gdpo:`` block: how named rewards become one advantage per rollout. Shared by all backends."""
+
+    task: str
+    task_options: dict[str, Any] = {}
+    method: Literal["gdpo", "grpo"] = "gdpo"
+    rewards: dict[str, RewardConfig] = Field(default={}, description="by name; empty means all, weight 1")
+    scale_by_std: bool = Field(default=True, description="grpo only: False is the paper's 'GRPO w/o std'")
+    batch_norm: bool = Field(default=True, description="gdpo only: False drops the batch step (Appendix A)")
+    rescale_by_range: bool = Field(default=False, description="divide each reward by its declared range first")
+    ddof: Literal[0, 1] = 1
+    eps: float = Field(default=1e-6, ge=0)
+
+
+class ModelConfig(Strict):
+    """Which causal LM. ``tiny`` builds a Qwen2 model of the given size over the task's own vocabulary."""
+
+    name: str = Field(default="tiny", description="tiny, smollm2, a local Hugging Face directory, or a hub id")
+    hidden_size: int = 96
+    num_layers: int = 2
+    num_heads: int = 4
+    device: str = "cpu"
+    dtype: Literal["float32", "bfloat16"] = "float32"
+
+
+class WarmupConfig(Strict):
+    """Supervised phase before reinforcement learning: clean demonstrations, then a noisy behaviour mix."""
+
+    seed: int = 0
+    clean_steps: int = 1000
+    noisy_steps: int = 300
+    batch_size: int = 64
+    lr: float = 3e-3
+    noisy_lr: float = 1e-3
+    weight_decay: float = 0.0
+    mix: BehaviourMix = BehaviourMix()
+
+
+class LossConfig(Strict):
+    """Clipped surrogate and optional KL to the warm-up model."""
+
+    clip_low: float = 0.2
+    clip_high: float = 0.2
+    aggregation: Literal["token_mean", "sequence_mean"] = "token_mean"
+    kl_coef: float = 0.0
+    kl_estimator: Literal["k1", "k2", "k3"] = "k3"
+
+
+class TrainConfig(Strict):
+    """Reinforcement learning on one machine."""
+
+    steps: int = Field(default=100, ge=1)
+    prompts_per_step: int = Field(default=16, ge=1)
+    rollouts_per_prompt: int = Field(default=8, ge=1)
+    minibatch_prompts: int | None = Field(default=None, description="prompts per optimiser step; None: all")
+    microbatch_rollouts: int | None = Field(default=None, description="rollouts per backward pass; None: all")
+    max_new_tokens: int = Field(default=40, ge=1)
+    temperature: float = Field(default=1.0, gt=0)
+    lr: float = 3e-4
+    weight_decay: float = 0.0
+    grad_clip: float = 1.0
+    checkpoint_every: int = Field(default=20, ge=1)
+    loss: LossConfig = LossConfig()
+
+
+class EvalConfig(Strict):
+    """Held-out evaluation at the end of a run (and of the warm-up)."""
+
+    questions: int = Field(default=512, ge=1)
+    samples_per_question: int = Field(default=1, ge=1)
+    temperature: float = Field(default=1.0, ge=0, description="0 is greedy")
+    seed: int = 0
+
+
+class EmbeddedConfig(Strict):
+    """Everything the embedded backend needs besides the ``gdpo:`` block."""
+
+    data: ToolWorld = ToolWorld()
+    model: ModelConfig = ModelConfig()
+    warmup: WarmupConfig = WarmupConfig()
+    train: TrainConfig = TrainConfig()
+    evaluation: EvalConfig = EvalConfig()
+    threads: int = Field(default=1, ge=1)
+
+
+class RunConfig(Strict):
+    """One run: an arm with one seed, or (kind ``warmup``) the model that all arms start from."""
+
+    kind: Literal["train", "warmup"] = "train"
+    seed: int = 0
+    gdpo: GdpoConfig
+    embedded: EmbeddedConfig = EmbeddedConfig()
+    base: str | None = Field(default=None, description="content hash of the warm-up that the run starts from")
+
+
+ConfigT = TypeVar("ConfigT", bound=BaseModel)
+
+
+def load_yaml(paths: Sequence[Path], overrides: Iterable[str] = ()) -> dict[str, Any]:
+    """Merge YAML files (with their ``defaults:``) left to right, then dotted overrides.
+
+    Raises:
+        ConfigError: a file is missing or not a mapping, an override is not ``key=value``,
+            or an interpolation does not resolve.
+    """
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
+    overrides = list(overrides)
+    for override in overrides:
+        if "=" not in override:
+            raise ConfigError(f"override {override!r} is not of the form key.sub=value, e.g. embedded.train.steps=50")
+    try:
+        merged = OmegaConf.merge(*(_with_defaults(path, ()) for path in paths), OmegaConf.from_dotlist(overrides))
+        container = OmegaConf.to_container(merged, resolve=True)
+    except OmegaConfBaseException as error:
+        raise ConfigError(f"cannot resolve the configuration: {error}") from error
+    assert isinstance(container, dict)
+    return {str(key): value for key, value in container.items()}
+
+
+def _with_defaults(path: Path, seen: tuple[Path, ...]) -> Any:
+    from omegaconf import DictConfig, OmegaConf
+    from yaml import YAMLError
+
+    path = path.resolve()
+    if path in seen:
+        raise ConfigError(f"defaults form a loop: {' -> '.join(str(p) for p in (*seen, path))}")
+    if not path.is_file():
+        raise ConfigError(f"no configuration file {path}")
+    try:
+        own = OmegaConf.load(path)
+    except YAMLError as error:
+        raise ConfigError(f"{path} is not valid YAML: {error}") from error
+    if not isinstance(own, DictConfig):
+        raise ConfigError(f"{path} must hold a mapping at top level")
+    parents = own.pop("defaults", None) or []
+    parents = [parents] if isinstance(parents, str) else list(parents)
+    return OmegaConf.merge(*(_with_defaults(path.parent / name, (*seen, path)) for name in parents), own)
+
+
+def validate(model: type[ConfigT], data: Mapping[str, Any], origin: str = "configuration") -> ConfigT:
+    """Turn a mapping into a typed block, or say which key is wrong and what was meant.
+
+    Raises:
+        ConfigError: an unknown key (with the nearest known one), a wrong type or a value out of range.
+    """
+    try:
+        return model.model_validate(data)
+    except ValidationError as error:
+        lines = [_explain(model, item) for item in error.errors()]
+        raise ConfigError(f"{origin} is wrong:\n" + "\n".join(f"  {line}" for line in lines)) from error
+
+
+def _explain(model: type[BaseModel], item: Any) -> str:
+    location = [str(part) for part in item["loc"]]
+    key = ".".join(location)
+    if item["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
+        siblings = _keys_at(model, location[:-1])
+        near = difflib.get_close_matches(location[-1], siblings, n=1)
+        parent = ".".join(location[:-1])
+        hint = f" Did you mean {'.'.join([*location[:-1], near[0]])!r}?" if near else ""
+        return f"unknown key {key!r}.{hint} Known under {parent or 'the top level'!r}: {', '.join(siblings)}."
+    return f"{key}: {item['msg']} (got {item['input']!r})"
+
+
+def _keys_at(model: Any, location: Sequence[str]) -> list[str]:
+    for part in location:
+        fields = _fields(model)
+        if part not in fields:
+            continue  # a key of a mapping such as rewards.<name>: its value type was entered already
+        model = fields[part]
+        for argument in getattr(model, "__args__", ()):
+            if _fields(argument):
+                model = argument
+    return list(_fields(model))
+
+
+def _fields(model: Any) -> dict[str, Any]:
+    if isinstance(model, type) and issubclass(model, BaseModel):
+        return {name: field.annotation for name, field in model.model_fields.items()}
+    return dict(getattr(model, "__annotations__", {}))
+
+
+def content_hash(*parts: Any) -> str:
+    """Twelve hex digits that name any JSON-able content; equal content, equal name."""
+    text = json.dumps(parts, sort_keys=True, separators=(",", ":"), default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]

@@ -1,0 +1,1 @@
+"""One module per data source; each yields ``Row`` objects."""

@@ -1,0 +1,79 @@
+# make demo and make test do all the set-up themselves; make alone lists the targets.
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.DELETE_ON_ERROR:
+
+# Settings, e.g. `make demo PYTHON=python3.12`.
+PYTHON ?=
+TORCH_INDEX_URL ?=
+JOBS ?= 2
+export PYTHON TORCH_INDEX_URL
+
+# One thread per process: the tests run side by side, and small matrices gain nothing from more.
+export OMP_NUM_THREADS ?= 1
+unexport PYTHONPATH PYTHONHOME
+
+READY := .venv/.complete
+RUN := .venv/bin/python
+PYTEST := $(RUN) -m pytest -n $(JOBS)
+
+.PHONY: help demo test test-slow check bench lock clean
+
+help:
+	@echo "Needs: Python 3.11, 3.12 or 3.13 with its venv module, and make. Each target sets up .venv when it must."
+	@echo ""
+	@echo "  make demo       train GDPO and its baselines on this machine, end in a table (repro/tool_calling.py)"
+	@echo "  make test       the test suite"
+	@echo "  make test-slow  soak, simulation, and the wheel in a clean environment"
+	@echo "  make check      ruff, mypy, and the layering of the modules"
+	@echo "  make bench      time the parts that can become slow (tests/bench)"
+	@echo "  make lock       resolve requirements.lock from pyproject.toml (UPGRADE=1: to the newest versions)"
+	@echo "  make clean      remove .venv, caches and built files; runs/ stays"
+	@echo ""
+	@echo "  PYTHON=/path/to/python3.12   the interpreter for .venv"
+	@echo "  TORCH_INDEX_URL=URL          where torch comes from; without a GPU, https://download.pytorch.org/whl/cpu"
+	@echo "                               spares the download of the CUDA libraries (make clean first, to switch)"
+	@echo "  JOBS=N                       test processes (now $(JOBS))"
+	@echo ""
+	@echo "After that: .venv/bin/gdpo --help"
+
+$(READY): requirements.lock pyproject.toml
+	@sh .ci/venv
+
+# A moved checkout, an interpreter that is gone, another PYTHON: .venv is there and does not fit.
+ifeq ($(shell PYTHON='$(PYTHON)' sh .ci/venv check && echo fits),)
+.PHONY: $(READY)
+endif
+
+demo: $(READY)
+	$(RUN) repro/tool_calling.py
+
+test: $(READY)
+	$(PYTEST) -m "not slow"
+
+test-slow: $(READY)
+	$(PYTEST) -m slow
+
+check: $(READY)
+	$(RUN) -m ruff check .
+	$(RUN) -m ruff format --check .
+	$(RUN) -m mypy
+	$(RUN) -m pytest -q tests/test_layering.py
+
+bench: $(READY)
+	@for file in tests/bench/bench_*.py; do \
+		[ -e "$$file" ] || { echo "no tests/bench/bench_*.py"; exit 1; }; \
+		echo "$(RUN) $$file"; $(RUN) "$$file" || exit; \
+	done
+
+# The resolver works for Python 3.11 to 3.13 at once and keeps the pins that still fit; see .ci/lock.toml for torch.
+lock:
+	"$$(sh .ci/venv python)" -m venv --clear build/lock
+	build/lock/bin/python -m pip install --quiet uv==0.13.9
+	build/lock/bin/uv pip compile --quiet --config-file .ci/lock.toml --custom-compile-command "make lock" \
+		--universal --python-version 3.11 --fork-strategy fewest --extra dev $(if $(UPGRADE),--upgrade) \
+		--output-file requirements.lock pyproject.toml
+
+clean:
+	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis gdpo_nemo.egg-info
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

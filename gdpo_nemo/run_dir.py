@@ -17,9 +17,7 @@ rows of ``metrics.jsonl`` past that checkpoint are dropped, since the resumed ru
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
-import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -28,9 +26,12 @@ from typing import Any
 import yaml
 
 from gdpo_nemo.errors import RunDirError
+from gdpo_nemo.files import append_jsonl, hold, is_held, read_json, read_jsonl, write_json, write_text
 
 METRICS = "metrics.jsonl"
+ABSENT = "(absent)"
 EVALUATION_FILES = ("questions", "generations", "scores")
+WAYS_OUT = "Use another place (--out DIR), start these runs again (--fresh), or go back to that configuration."
 
 
 class RunDir:
@@ -48,22 +49,26 @@ class RunDir:
                 keys that differ and the ways out.
         """
         run = cls(path)
-        run._config_path.parent.mkdir(parents=True, exist_ok=True)
-        if run._config_path.exists():
-            differing = list(_differing_keys(run.config(), config))
+        run.check_config(config)
+        if not run.exists():
+            (run.path / "logs").mkdir(parents=True, exist_ok=True)
+            write_json(run.path / "provenance.json", provenance)
+            write_text(run._config_path, yaml.safe_dump(dict(config), sort_keys=False))
+        return run
+
+    def check_config(self, config: Mapping[str, Any]) -> None:
+        """Do nothing when ``claim`` would accept this config. Writes nothing.
+
+        Raises:
+            RunDirError: as ``claim``.
+        """
+        if self.exists():
+            differing = list(differing_keys(self.config(), config))
             if differing:
                 listing = "\n".join(f"  {key}: {old!r} there, {new!r} now" for key, old, new in differing[:8])
-                raise RunDirError(
-                    f"{path} was made with another configuration:\n{listing}\n"
-                    "Use another place (--out DIR), start these runs again (--fresh), or go back to that configuration."
-                )
-            return run
-        if any(run.path.iterdir()) and (run.path / METRICS).exists():
-            raise RunDirError(f"{path} holds {METRICS} but no configuration; move it away or use --out DIR")
-        write_json(run.path / "provenance.json", provenance)
-        _write_text(run._config_path, yaml.safe_dump(dict(config), sort_keys=False))
-        (run.path / "logs").mkdir(exist_ok=True)
-        return run
+                raise RunDirError(f"{self.path} was made with another configuration:\n{listing}\n{WAYS_OUT}")
+        elif (self.path / METRICS).exists():
+            raise RunDirError(f"{self.path} holds {METRICS} but no configuration; move it away or use --out DIR")
 
     @property
     def _config_path(self) -> Path:
@@ -115,14 +120,25 @@ class RunDir:
         Raises:
             RunDirError: a process is working in it.
         """
-        if self.is_locked():
-            raise RunDirError(f"{self.path} is in use by another process; stop that process first")
-        shutil.rmtree(self.path, ignore_errors=False)
+        if self.path.exists():
+            # Renamed first: a kill while files go must not leave half a run under its name.
+            doomed = self.path.with_name(f".removed-{self.path.name}")
+            shutil.rmtree(doomed, ignore_errors=True)
+            with self.lock():
+                self.path.rename(doomed)
+            shutil.rmtree(doomed)
 
     @property
     def log_path(self) -> Path:
         """Where the output of the run's process goes."""
         return self.path / "logs" / "process.log"
+
+    def log_tail(self, num_lines: int = 12) -> list[str]:
+        """The last lines that the run's process wrote."""
+        try:
+            return self.log_path.read_text("utf-8", errors="replace").splitlines()[-num_lines:]
+        except FileNotFoundError:
+            return []
 
     # ---- lock
 
@@ -133,30 +149,16 @@ class RunDir:
         Raises:
             RunDirError: another process holds it.
         """
-        with open(self.path / "run.lock", "a+", encoding="utf-8") as handle:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                handle.seek(0)
-                raise RunDirError(
-                    f"{self.path} is in use by process {handle.read().strip() or '?'}; wait for it or stop it"
-                ) from error
-            handle.truncate(0)
-            handle.write(str(os.getpid()))
-            handle.flush()
+        with hold(self._lock_path):
             yield
 
     def is_locked(self) -> bool:
         """Whether a process works here now."""
-        path = self.path / "run.lock"
-        if not path.exists():
-            return False
-        with open(path, encoding="utf-8") as handle:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return True
-            return False
+        return is_held(self._lock_path)
+
+    @property
+    def _lock_path(self) -> Path:
+        return self.path / "run.lock"
 
     # ---- metrics
 
@@ -208,7 +210,7 @@ class RunDir:
         rows = self.metrics()
         kept = [row for row in rows if row["step"] <= step]
         if (self.path / METRICS).exists():
-            _write_text(self.path / METRICS, "".join(json.dumps(row) + "\n" for row in kept))
+            write_text(self.path / METRICS, "".join(json.dumps(row) + "\n" for row in kept))
         if len(rows) > len(kept):
             append_jsonl(
                 self.path / "logs" / "resumes.jsonl",
@@ -223,7 +225,7 @@ class RunDir:
         assert name in EVALUATION_FILES, name
         path = self.path / "eval" / f"{name}.jsonl"
         path.parent.mkdir(exist_ok=True)
-        _write_text(path, "".join(json.dumps(row) + "\n" for row in rows))
+        write_text(path, "".join(json.dumps(row) + "\n" for row in rows))
 
     def read_evaluation(self, name: str) -> list[dict[str, Any]]:
         """Read one of questions, generations or scores."""
@@ -231,64 +233,56 @@ class RunDir:
         return read_jsonl(self.path / "eval" / f"{name}.jsonl")
 
 
-def read_json(path: Path) -> dict[str, Any] | None:
-    """A JSON mapping, or None when the file is absent."""
-    try:
-        data: dict[str, Any] = json.loads(path.read_text("utf-8"))
-    except FileNotFoundError:
-        return None
-    except json.JSONDecodeError as error:
-        raise RunDirError(f"{path} is corrupt: {error}") from error
-    return data
+class RunTree:
+    """All runs of one experiment at one scale with one model: ``<runs>/<experiment>/<scale>/<model>/``."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = Path(path)
+
+    def run(self, arm: str, seed: int) -> RunDir:
+        """The directory of one arm with one seed."""
+        return RunDir(self.path / arm / f"seed{seed}")
+
+    def base(self, name: str) -> RunDir:
+        """The directory of a model that arms start from, by its content hash."""
+        return RunDir(self.path / "base" / name)
+
+    @property
+    def report_path(self) -> Path:
+        """Where tables, figures and verdicts go."""
+        return self.path / "report"
+
+    def found(self) -> dict[tuple[str, int], RunDir]:
+        """Every claimed run: (arm, seed) -> directory, sorted."""
+        numbered = [path for path in self.path.glob("*/seed*") if path.name[4:].isdigit()]
+        runs = {(path.parent.name, int(path.name[4:])): RunDir(path) for path in numbered}
+        return {key: run for key, run in sorted(runs.items()) if run.exists()}
+
+    @contextlib.contextmanager
+    def lock(self) -> Iterator[None]:
+        """Hold the tree for one process that starts runs in it.
+
+        Raises:
+            RunDirError: another process holds it.
+        """
+        self.path.mkdir(parents=True, exist_ok=True)
+        with hold(self._lock_path):
+            yield
+
+    def is_locked(self) -> bool:
+        """Whether a process starts runs here now."""
+        return is_held(self._lock_path)
+
+    @property
+    def _lock_path(self) -> Path:
+        return self.path / "tree.lock"
 
 
-def write_json(path: Path, data: Mapping[str, Any]) -> None:
-    """Replace a JSON file in one move."""
-    _write_text(path, json.dumps(data, indent=2) + "\n")
-
-
-def append_jsonl(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
-    """Append rows and hand them to the operating system before returning."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with open(path, "a", encoding="utf-8") as handle:
-        handle.write("".join(json.dumps(row) + "\n" for row in rows))
-
-
-def read_jsonl(path: Path) -> list[dict[str, Any]]:
-    """All rows of a JSONL file; only the last line may be half-written, and is then left out.
-
-    Raises:
-        RunDirError: any other line is corrupt.
-    """
-    try:
-        lines = path.read_text("utf-8", errors="replace").split("\n")
-    except FileNotFoundError:
-        return []
-    rows = []
-    for number, line in enumerate(lines, start=1):
-        if not line:
-            continue
-        try:
-            rows.append(json.loads(line))
-        except json.JSONDecodeError as error:
-            if number == len(lines):
-                break
-            raise RunDirError(f"{path} line {number} is corrupt: {error}") from error
-    return rows
-
-
-def _write_text(path: Path, text: str) -> None:
-    partial = path.with_name(path.name + ".partial")
-    with open(partial, "w", encoding="utf-8") as handle:
-        handle.write(text)
-        handle.flush()
-        os.fsync(handle.fileno())
-    os.replace(partial, path)
-
-
-def _differing_keys(old: Any, new: Any, prefix: str = "") -> Iterator[tuple[str, Any, Any]]:
+def differing_keys(old: Any, new: Any, prefix: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """Dotted keys whose values differ between two nested mappings, with both values."""
     if isinstance(old, Mapping) and isinstance(new, Mapping):
         for key in sorted({*old, *new}, key=str):
-            yield from _differing_keys(old.get(key), new.get(key), f"{prefix}.{key}" if prefix else str(key))
+            dotted = f"{prefix}.{key}" if prefix else str(key)
+            yield from differing_keys(old.get(key, ABSENT), new.get(key, ABSENT), dotted)
     elif old != new:
         yield prefix, old, new

@@ -1,0 +1,112 @@
+"""Files that survive a kill at any moment.
+
+JSON is replaced in one move, JSONL grows by whole lines, and a lock is let go by the kernel.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from gdpo_nemo.errors import RunDirError
+
+LOCK_ATTEMPTS = 10
+
+
+def read_json(path: Path) -> dict[str, Any] | None:
+    """A JSON mapping, or None when the file is absent."""
+    try:
+        data: dict[str, Any] = json.loads(path.read_text("utf-8"))
+    except FileNotFoundError:
+        return None
+    except json.JSONDecodeError as error:
+        raise RunDirError(f"{path} is corrupt: {error}") from error
+    return data
+
+
+def write_json(path: Path, data: Mapping[str, Any]) -> None:
+    """Replace a JSON file in one move."""
+    write_text(path, json.dumps(data, indent=2) + "\n")
+
+
+def append_jsonl(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
+    """Append rows and hand them to the operating system before returning; first drops a half-written line."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "a+b") as handle:
+        if handle.tell():
+            handle.seek(-1, os.SEEK_END)
+            if handle.read() != b"\n":
+                handle.seek(0)
+                handle.truncate(handle.read().rfind(b"\n") + 1)
+        handle.write("".join(json.dumps(row) + "\n" for row in rows).encode())
+
+
+def read_jsonl(path: Path) -> list[dict[str, Any]]:
+    """All rows of a JSONL file; a last line without its line break was cut off by a kill and does not count.
+
+    Raises:
+        RunDirError: any other line is corrupt.
+    """
+    try:
+        lines = path.read_bytes().split(b"\n")[:-1]
+    except FileNotFoundError:
+        return []
+    rows = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            rows.append(json.loads(line))
+        except ValueError as error:
+            raise RunDirError(f"{path} line {number} is corrupt: {error}") from error
+    return rows
+
+
+@contextlib.contextmanager
+def hold(path: Path) -> Iterator[None]:
+    """Hold a lock file; the kernel lets go when the process ends in any way.
+
+    Raises:
+        RunDirError: another process holds it.
+    """
+    with open(path, "a+", encoding="utf-8") as handle:
+        for patience in range(LOCK_ATTEMPTS, 0, -1):
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError as error:  # perhaps only ``is_held`` looking in for an instant
+                if patience == 1:
+                    handle.seek(0)
+                    owner = handle.read().strip() or "?"
+                    raise RunDirError(f"{path.parent} is in use by process {owner}; wait for it or stop it") from error
+            time.sleep(0.02)
+        handle.truncate(0)
+        handle.write(str(os.getpid()))
+        handle.flush()
+        yield
+
+
+def is_held(path: Path) -> bool:
+    """Whether a process holds this lock file now."""
+    try:
+        with open(path, encoding="utf-8") as handle:
+            fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except BlockingIOError:
+        return True
+    return False
+
+
+def write_text(path: Path, text: str) -> None:
+    """Replace a text file in one move, after it has reached the disk."""
+    partial = path.with_name(path.name + ".partial")
+    with open(partial, "w", encoding="utf-8") as handle:
+        handle.write(text)
+        handle.flush()
+        os.fsync(handle.fileno())
+    os.replace(partial, path)

@@ -11,7 +11,7 @@ export PYTHON TORCH_INDEX_URL
 
 # One thread per process: the tests run side by side, and small matrices gain nothing from more.
 export OMP_NUM_THREADS ?= 1
-unexport PYTHONPATH PYTHONHOME
+unexport PYTHONPATH PYTHONHOME PYTHONDONTWRITEBYTECODE
 
 READY := .venv/.complete
 RUN := .venv/bin/python
@@ -68,7 +68,7 @@ bench: $(READY)
 
 # The resolver works for Python 3.11 to 3.13 at once and keeps the pins that still fit; see .ci/lock.toml for torch.
 lock:
-	"$$(sh .ci/venv python)" -m venv --clear build/lock
+	python=$$(sh .ci/venv python) && "$$python" -m venv --clear build/lock
 	build/lock/bin/python -m pip install --quiet uv==0.13.9
 	build/lock/bin/uv pip compile --quiet --config-file .ci/lock.toml --custom-compile-command "make lock" \
 		--universal --python-version 3.11 --fork-strategy fewest --extra dev $(if $(UPGRADE),--upgrade) \

@@ -1,0 +1,214 @@
+"""The command line of ``gdpo`` and of every script in ``repro/``: arguments, messages, exit codes."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shlex
+import sys
+import traceback
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import NoReturn
+
+import gdpo_nemo
+from gdpo_nemo.errors import GdpoError, UnknownNameError, UsageError
+from gdpo_nemo.suite import planning, programs, reporting, running, status
+from gdpo_nemo.suite.answer import Answer
+from gdpo_nemo.suite.experiment import Experiment
+from gdpo_nemo.suite.grid import Selection, parse_seeds, split_names
+
+EXIT_USAGE, EXIT_INTERRUPTED = 2, 130
+EXIT_CODES = """\
+exit codes:
+  0    done; for check: every claim is supported
+  1    something failed; the message says what and how to go on
+  2    the command line or a configuration is wrong
+  3    something is missing: a package, or for check runs that are not finished
+  4    check: a claim is not supported
+  130  interrupted; nothing is lost, the same command goes on
+"""
+
+
+@dataclass(frozen=True)
+class Command:
+    """One command: what it does, and a command line to copy (after the program's name)."""
+
+    summary: str
+    example: str
+    starts_runs: bool = False
+
+
+COMMANDS = {
+    "plan": Command("what a run would do, need and reuse; starts nothing", "plan{} --arms all", starts_runs=True),
+    "run": Command(
+        "do what is not finished yet, then report; goes on after any interruption",
+        "run{} --seeds 0-4 embedded.train.steps=200",
+        starts_runs=True,
+    ),
+    "status": Command("state and last rewards of every run, also while they run", "status{}"),
+    "report": Command("write tables, figures and verdicts, and print the table", "report{}"),
+    "check": Command("is every claim of the experiment supported? exit code 0 or 4", "check{} --json"),
+}
+LIST = Command("experiments, their scales and arms, and how far they are", "list")
+
+
+def main(experiment: Experiment | None = None) -> NoReturn:
+    """Run the command line of this process: of one experiment (in its script), or of ``gdpo``."""
+    sys.exit(execute(sys.argv[1:], experiment))
+
+
+def execute(arguments: Sequence[str], experiment: Experiment | None = None) -> int:
+    """Carry out one command line and return its exit code."""
+    try:
+        answer, as_json = _answer(list(arguments), experiment)
+        print(json.dumps(answer.data, indent=2) if as_json else answer.text, flush=True)
+    except GdpoError as error:
+        if "--debug" in arguments:
+            traceback.print_exc()
+        print(f"error: {error}", file=sys.stderr)
+        return EXIT_USAGE if isinstance(error, UnknownNameError) else error.exit_code
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:  # the reader, such as head, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    return answer.exit_code
+
+
+def _answer(arguments: list[str], experiment: Experiment | None) -> tuple[Answer, bool]:
+    program = f"python {sys.argv[0]}" if experiment else "gdpo"
+    arguments = _with_command(arguments, experiment)
+    options, rest = build_parser(program, experiment).parse_known_args(arguments)
+    overrides = (*getattr(options, "overrides", ()), *rest)
+    for override in overrides:
+        if override.startswith("-"):
+            known = [name for name in _option_names(options) if name.startswith("--")]
+            raise UnknownNameError(f"option of {options.command}", override.split("=")[0], known)
+        if "=" not in override or not COMMANDS[options.command].starts_runs:
+            raise UsageError(f"{options.command} does not take {override!r}; see {program} {options.command} --help")
+    if options.command == "list":
+        return status.list_programs(options.out or Path("runs")), options.json
+    found = replace(programs.find(sys.argv[0]), experiment=experiment) if experiment else programs.find(options.target)
+    selection = _selection(found, options, overrides)
+    again = f"{program} {shlex.join(['run', *(part for part in arguments[1:] if part != '--fresh')])}"
+    return _dispatch(selection, options, again), options.json
+
+
+def _dispatch(selection: Selection, options: argparse.Namespace, again: str) -> Answer:
+    match options.command:
+        case "plan":
+            return planning.plan(selection, options.jobs, options.fresh, again)
+        case "run":
+            return running.run(selection, options.jobs, options.fresh, again)
+        case "status":
+            return status.status(selection)
+        case "report":
+            return reporting.report(selection)
+        case _:
+            return reporting.check(selection)
+
+
+def _selection(program: programs.Program, options: argparse.Namespace, overrides: Sequence[str]) -> Selection:
+    experiment = program.experiment
+    seeds = experiment.default_seeds(options.scale)
+    arms = split_names(options.arms) if options.arms else program.arms
+    for override in overrides:
+        if override.startswith("embedded.model.name="):
+            raise UsageError(f"name the model with --model {override.split('=', 1)[1]}; it is part of the runs' paths")
+    return Selection(
+        program,
+        scale=options.scale,
+        arms=experiment.pick_arms(arms),
+        seeds=parse_seeds(options.seeds) if options.seeds else seeds,
+        model=options.model,
+        out=options.out or Path("runs/smoke" if options.smoke else "runs"),
+        smoke=options.smoke,
+        overrides=tuple(overrides),
+    )
+
+
+def _with_command(arguments: list[str], experiment: Experiment | None) -> list[str]:
+    """The arguments with a command in front; a script without one runs."""
+    commands = [*COMMANDS] if experiment else [*COMMANDS, "list"]
+    first = arguments[0] if arguments else ""
+    if first in commands or first in ("-h", "--help", "--version"):
+        return arguments
+    if experiment and (not first or first.startswith("-") or "=" in first):
+        return ["run", *arguments]
+    if not first or first.startswith("-"):
+        raise UsageError(f"name a command: {', '.join(commands)}; gdpo --help shows examples")
+    raise UnknownNameError("command", first, commands)
+
+
+def build_parser(program: str, experiment: Experiment | None) -> argparse.ArgumentParser:
+    """The parser of ``gdpo`` (with a TARGET) or of one experiment's script (without)."""
+    target = "" if experiment else " tool_calling"
+    commands = COMMANDS if experiment else COMMANDS | {"list": LIST}
+    examples = "\n".join(f"  {program} {command.example.format(target)}" for command in commands.values())
+    parser = argparse.ArgumentParser(
+        prog=program,
+        description=experiment.title if experiment else gdpo_nemo.__doc__.splitlines()[0],
+        epilog=f"examples:\n{examples}\n\n{EXIT_CODES}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"gdpo-nemo {gdpo_nemo.__version__}")
+    sub = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for name, command in commands.items():
+        own = sub.add_parser(
+            name,
+            help=command.summary,
+            description=command.summary,
+            epilog=f"example:\n  {program} {command.example.format(target)}\n\n{EXIT_CODES}",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
+        )
+        if name != "list":
+            if not experiment:
+                own.add_argument("target", help="an experiment (gdpo list), a script, or the config of one arm")
+            _add_selection(own)
+        if command.starts_runs:
+            _add_running(own)
+        own.add_argument(
+            "--out", type=Path, metavar="DIR", help="folder of all runs (default: runs; with --smoke runs/smoke)"
+        )
+        own.add_argument("--json", action="store_true", help="print JSON on standard output")
+        own.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    return parser
+
+
+def _add_selection(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--scale", default="embedded", help="embedded: this machine (default); see gdpo list")
+    parser.add_argument(
+        "--model", default="tiny", help="tiny (default), smollm2, a local Hugging Face directory, or owner/name"
+    )
+    parser.add_argument(
+        "--arms", metavar="A,B", help="some arms by name, or all (default: those that the paper compares)"
+    )
+    parser.add_argument("--seeds", metavar="0-2", help="0-2 or 0,1,5 (default: those that the experiment declares)")
+    parser.add_argument(
+        "--smoke", action="store_true", help="a few tiny steps of every stage; the numbers mean nothing"
+    )
+
+
+def _add_running(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--jobs", type=_positive, metavar="N", help="runs at once (default: as many as the cores carry)"
+    )
+    parser.add_argument("--fresh", action="store_true", help="remove what these runs have so far, and start them again")
+    parser.add_argument("overrides", nargs="*", metavar="key.sub=value", help="change the configuration of all arms")
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not 1 or more")
+    return number
+
+
+def _option_names(options: argparse.Namespace) -> list[str]:
+    return [f"--{name}" for name in vars(options) if name not in ("command", "target", "overrides")]

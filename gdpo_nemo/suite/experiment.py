@@ -1,0 +1,100 @@
+"""What an experiment is: arms, seeds per scale, and what its report shows and judges. Plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from gdpo_nemo.errors import UnknownNameError
+from gdpo_nemo.report.spec import Claim, Column, Deviation
+
+# A run of every stage in seconds, for tests and for a first look at an installation. The numbers it gives mean nothing.
+SMOKE_OVERRIDES = {
+    "embedded": (
+        "embedded.warmup.clean_steps=30",
+        "embedded.warmup.noisy_steps=5",
+        "embedded.warmup.batch_size=16",
+        "embedded.train.steps=6",
+        "embedded.train.prompts_per_step=4",
+        "embedded.train.rollouts_per_prompt=4",
+        "embedded.train.checkpoint_every=2",
+        "embedded.evaluation.questions=24",
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One method under comparison, configured by ``configs/<experiment>/<name>.yaml``.
+
+    Attributes:
+        name: as in the name of the file and of the run directories.
+        label: as in tables and legends.
+        default: whether it runs without being asked for by name or by ``--arms all``.
+    """
+
+    name: str
+    label: str
+    default: bool = True
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """One task: which arms run with which seeds, and what the report shows.
+
+    Attributes:
+        name: as in ``configs/<name>/``, ``repro/<name>.py`` and the run directories.
+        title: one line.
+        arms: in the order of the table.
+        seeds: scale -> seeds. The scales that are declared here are those that exist.
+        columns, claims, deviations, curves: see ``gdpo_nemo.report.spec.ReportSpec``.
+    """
+
+    name: str
+    title: str
+    arms: Sequence[Arm]
+    seeds: Mapping[str, Sequence[int]]
+    columns: Sequence[Column]
+    claims: Sequence[Claim] = ()
+    deviations: Sequence[Deviation] = ()
+    curves: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        columns = [column.name for column in self.columns]
+        for claim in self.claims:
+            for arm in (claim.left, claim.right):
+                self.arm(arm)
+            if claim.on not in columns:
+                raise UnknownNameError(f"column of {self.name}", claim.on, columns)
+
+    def arm(self, name: str) -> Arm:
+        """The arm of that name.
+
+        Raises:
+            UnknownNameError: there is none.
+        """
+        for arm in self.arms:
+            if arm.name == name:
+                return arm
+        raise UnknownNameError(f"arm of {self.name}", name, [arm.name for arm in self.arms])
+
+    def pick_arms(self, names: Sequence[str] | None) -> tuple[str, ...]:
+        """Names of the default arms (None), of all (``["all"]``) or of the given ones, in the order of the table.
+
+        Raises:
+            UnknownNameError: a name that no arm has.
+        """
+        if names is None:
+            return tuple(arm.name for arm in self.arms if arm.default)
+        wanted = {arm.name for arm in self.arms} if list(names) == ["all"] else {self.arm(name).name for name in names}
+        return tuple(arm.name for arm in self.arms if arm.name in wanted)
+
+    def default_seeds(self, scale: str) -> tuple[int, ...]:
+        """The seeds declared for a scale.
+
+        Raises:
+            UnknownNameError: the experiment does not declare that scale.
+        """
+        if scale not in self.seeds:
+            raise UnknownNameError(f"scale of {self.name}", scale, self.seeds)
+        return tuple(self.seeds[scale])

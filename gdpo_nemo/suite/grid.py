@@ -1,0 +1,271 @@
+"""From what was asked for to resolved configurations and directories: arms x seeds of one experiment."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gdpo_nemo.errors import ConfigError, RunDirError, UnknownNameError, UsageError
+from gdpo_nemo.run_dir import RunDir, RunTree, differing_keys
+from gdpo_nemo.suite.experiment import SMOKE_OVERRIDES, Experiment
+from gdpo_nemo.suite.programs import Program
+
+if TYPE_CHECKING:
+    from gdpo_nemo.config import RunConfig
+
+HUB_ID = re.compile(r"[A-Za-z0-9_][\w.-]*/[A-Za-z0-9_][\w.-]*")
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The part of an experiment that a command is about.
+
+    Attributes:
+        program: the experiment and where its configs lie.
+        scale, arms, seeds: as declared or as asked for.
+        model: a config of ``configs/model/``, a local directory or a hub id.
+        out: folder above all experiments.
+        smoke: a few small steps of every stage.
+        overrides: dotted ``key=value``, applied last.
+    """
+
+    program: Program
+    scale: str
+    arms: tuple[str, ...]
+    seeds: tuple[int, ...]
+    model: str
+    out: Path
+    smoke: bool = False
+    overrides: tuple[str, ...] = ()
+
+    @property
+    def experiment(self) -> Experiment:
+        """The experiment."""
+        return self.program.experiment
+
+    @property
+    def model_name(self) -> str:
+        """The model as it stands in paths and tables."""
+        return model_slug(self.model)
+
+    @property
+    def tree(self) -> RunTree:
+        """Where the runs are."""
+        return RunTree(self.out / self.experiment.name / self.scale / self.model_name)
+
+    def pairs(self) -> Iterator[tuple[str, int]]:
+        """Selected (arm, seed), one seed of every arm before the next seed."""
+        return ((arm, seed) for seed in self.seeds for arm in self.arms)
+
+    def covered(self) -> dict[tuple[str, int], RunDir]:
+        """The selected runs and all others found on disk, in the order of the table.
+
+        A table never leaves out a finished run because a later command asked for other seeds.
+        """
+        keys = {*self.pairs(), *self.tree.found()}
+        names = [arm.name for arm in self.experiment.arms]
+        ordered = sorted((key for key in keys if key[0] in names), key=lambda key: (names.index(key[0]), key[1]))
+        return {(arm, seed): self.tree.run(arm, seed) for arm, seed in ordered}
+
+    def base_is_shared(self, base: RunDir) -> bool:
+        """Whether runs outside this selection started from that warm-up."""
+        mine = set(self.pairs())
+        others = (run for key, run in self.tree.found().items() if key not in mine)
+        return any(run.config()["base"] == base.path.name for run in others)
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run: what it is and where it lies."""
+
+    name: str
+    config: RunConfig
+    dir: RunDir
+
+    @cached_property
+    def settings(self) -> dict[str, Any]:
+        """The configuration as stored in the directory."""
+        return self.config.model_dump(mode="json")
+
+    @property
+    def total_steps(self) -> int:
+        """Steps of the whole run."""
+        return total_steps(self.settings)
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The resolved runs of a selection and the warm-up that they start from."""
+
+    base: Run
+    runs: tuple[Run, ...]
+
+    def check(self, tree: RunTree, fresh: bool) -> None:
+        """Fail where a run would: work under way, a directory made for another configuration, incomparable runs.
+
+        Raises:
+            RunDirError: the message names the keys and the ways out.
+        """
+        if tree.is_locked():
+            raise RunDirError(f"runs are under way in {tree.path}; `status` shows them, wait or stop that process")
+        mine = {run.dir.path: run for run in self.runs}
+        others = [run for run in tree.found().values() if run.path not in mine]
+        if not fresh:
+            for run in (self.base, *self.runs):
+                run.dir.check_config(run.settings)
+        check_comparable({run.dir.path: run.settings for run in self.runs} | {run.path: run.config() for run in others})
+
+
+def resolve(selection: Selection) -> Grid:
+    """Every configuration of a selection, validated.
+
+    Raises:
+        ConfigError, UsageError, UnknownNameError: a file, key, value or name is wrong.
+    """
+    from gdpo_nemo.backends.embedded import base_hash
+    from gdpo_nemo.config import GdpoConfig, RunConfig, TrainConfig, content_hash, validate
+    from gdpo_nemo.method import Method
+
+    arms: dict[str, RunConfig] = {}
+    bases: dict[str, RunConfig] = {}
+    for arm in selection.arms:
+        config = validate(RunConfig, _merged(selection, arm), origin=f"the configuration of {arm}")
+        Method(config.gdpo)
+        base = RunConfig(
+            kind="warmup",
+            seed=config.embedded.warmup.seed,
+            gdpo=GdpoConfig(task=config.gdpo.task, task_options=config.gdpo.task_options),
+            embedded=config.embedded.model_copy(
+                update={"train": TrainConfig(max_new_tokens=config.embedded.train.max_new_tokens)}
+            ),
+        )
+        name = content_hash(base_hash(config.embedded), base.model_dump(mode="json"))
+        bases[name] = base
+        arms[arm] = config.model_copy(update={"base": name})
+    if len(bases) > 1:
+        raise ConfigError(
+            f"the arms {', '.join(arms)} would start from {len(bases)} different models; "
+            "embedded.model, .data, .warmup and .evaluation must be the same in all arms"
+        )
+    [(base_name, base)] = bases.items()
+    runs = tuple(
+        Run(f"{arm} seed{seed}", arms[arm].model_copy(update={"seed": seed}), selection.tree.run(arm, seed))
+        for arm, seed in selection.pairs()
+    )
+    return Grid(Run("warm-up", base, selection.tree.base(base_name)), runs)
+
+
+def _merged(selection: Selection, arm: str) -> dict[str, Any]:
+    from gdpo_nemo.config import load_yaml
+
+    configs, experiment = selection.program.configs, selection.experiment.name
+    files = [configs / experiment / f"{arm}.yaml", configs / experiment / f"{selection.scale}.yaml"]
+    model_file, model_name = _find_model(selection.model, configs)
+    smoke = SMOKE_OVERRIDES[selection.scale] if selection.smoke else ()
+    data = load_yaml([*files, *model_file], [*smoke, *selection.overrides])
+    for key in data:
+        if key not in ("gdpo", "embedded"):
+            raise UsageError(f"cannot set {key!r} here; configuration keys start with gdpo. or embedded.")
+    if model_name:
+        data.setdefault("embedded", {}).setdefault("model", {})["name"] = model_name
+    return data
+
+
+def _find_model(model: str, configs: Path) -> tuple[list[Path], str | None]:
+    """The config file of a model, or what goes into ``embedded.model.name``."""
+    known = {path.stem: path for path in (configs / "model").glob("*.yaml")}
+    if model in known:
+        return [known[model]], None
+    if Path(model).is_dir():
+        return [], str(Path(model).resolve())
+    if HUB_ID.fullmatch(model):
+        return [], model
+    raise UsageError(
+        f"{UnknownNameError('model', model, sorted(known))} Or a local directory, or owner/name on the hub."
+    )
+
+
+def model_slug(model: str) -> str:
+    """A model's name as one safe path component.
+
+    Raises:
+        UsageError: nothing is left of it.
+    """
+    name = Path(model).resolve().name if Path(model).is_dir() else model
+    slug = re.sub(r"[^A-Za-z0-9._-]+", "--", name).strip(".-")
+    if not slug:
+        raise UsageError(f"cannot name a directory after model {model!r}")
+    return slug
+
+
+def bases(runs: Iterable[RunDir]) -> list[RunDir]:
+    """The warm-ups that the claimed ones among some runs start from."""
+    claimed = (run for run in runs if run.exists())
+    paths = dict.fromkeys(RunTree(run.path.parent.parent).base(run.config()["base"]).path for run in claimed)
+    return [RunDir(path) for path in paths]
+
+
+def total_steps(settings: Mapping[str, Any]) -> int:
+    """Steps of the run that a stored configuration describes."""
+    embedded = settings["embedded"]
+    if settings["kind"] == "warmup":
+        return int(embedded["warmup"]["clean_steps"] + embedded["warmup"]["noisy_steps"])
+    return int(embedded["train"]["steps"])
+
+
+def check_comparable(settings: Mapping[Path, Mapping[str, Any]]) -> None:
+    """Runs may stand in one table when seeds of an arm differ in the seed only, and arms in the method only.
+
+    Raises:
+        RunDirError: two runs differ in more; the message names the keys.
+    """
+    first_of: dict[str, Path] = {}
+    for path, config in settings.items():
+        for group, view in (("all arms", _shared), (path.parent.name, _without_seed)):
+            first = first_of.setdefault(group, path)
+            differing = list(differing_keys(view(settings[first]), view(config)))
+            if differing:
+                listing = "\n".join(f"  {key}: {old!r} and {new!r}" for key, old, new in differing[:8])
+                raise RunDirError(
+                    f"{first} and {path} differ in more than their arm and seed, so one table cannot compare them:\n"
+                    f"{listing}\nRun one of them again with the settings of the other (--fresh), or use another --out."
+                )
+
+
+def _without_seed(config: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in config.items() if key != "seed"}
+
+
+def _shared(config: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "embedded": config["embedded"],
+        "base": config["base"],
+        "gdpo": {key: config["gdpo"][key] for key in ("task", "task_options")},
+    }
+
+
+def parse_seeds(text: str) -> tuple[int, ...]:
+    """``0-2``, ``0,1,5`` or a mixture of both.
+
+    Raises:
+        UsageError: anything else, or a seed named twice.
+    """
+    seeds: list[int] = []
+    for part in text.split(","):
+        bounds = re.fullmatch(r"(\d+)(?:-(\d+))?", part.strip())
+        if not bounds:
+            raise UsageError(f"seeds {text!r} are not of the form 0-2 or 0,1,5")
+        low, high = int(bounds[1]), int(bounds[2] or bounds[1])
+        seeds += range(low, high + 1)
+    if not seeds or len(set(seeds)) < len(seeds):
+        raise UsageError(f"seeds {text!r} name {'none' if not seeds else 'one seed twice'}")
+    return tuple(seeds)
+
+
+def split_names(text: str) -> Sequence[str]:
+    """The names of a comma-separated list."""
+    return [name.strip() for name in text.split(",") if name.strip()]

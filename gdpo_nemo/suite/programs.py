@@ -1,0 +1,112 @@
+"""Experiments are programs, found and loaded by path: ``repro/<name>.py`` beside ``configs/<name>/``."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import gdpo_nemo
+from gdpo_nemo.errors import PrerequisiteError, UnknownNameError, UsageError
+from gdpo_nemo.suite.experiment import Experiment
+
+
+@dataclass(frozen=True)
+class Program:
+    """An experiment and the script that declares it.
+
+    Attributes:
+        experiment: what the script declares.
+        script: its path; ``configs/`` lies beside the script's folder.
+        arms: the arms that the target named, None when it named the whole experiment.
+    """
+
+    experiment: Experiment
+    script: Path
+    arms: tuple[str, ...] | None = None
+
+    @property
+    def configs(self) -> Path:
+        """The folder with ``<experiment>/`` and ``model/``."""
+        return self.script.parent.parent / "configs"
+
+
+def programs_root() -> Path:
+    """The folder that holds ``repro/`` and ``configs/``: inside an installed wheel, or the checkout.
+
+    Raises:
+        PrerequisiteError: neither has them.
+    """
+    package = Path(gdpo_nemo.__file__).resolve().parent
+    for root in (package / "_programs", package.parent):
+        if (root / "repro").is_dir() and (root / "configs").is_dir():
+            return root
+    raise PrerequisiteError(
+        f"no repro/ and configs/ in {package / '_programs'} or {package.parent}; reinstall gdpo-nemo"
+    )
+
+
+def all_programs() -> list[Program]:
+    """Every experiment that ships with the package, by name."""
+    return [load(script) for script in _scripts()]
+
+
+def find(target: str) -> Program:
+    """The experiment that a name, a script path or the path of an arm's config stands for.
+
+    Raises:
+        UnknownNameError: nothing answers to the target.
+        UsageError: the target is a file of another kind.
+    """
+    path = Path(target)
+    scripts = {script.stem: script for script in _scripts()}
+    if path.suffix in (".yaml", ".yml"):
+        return _of_config(path, scripts)
+    if path.suffix == ".py":
+        return load(_existing(path))
+    if target not in scripts:
+        raise UnknownNameError("experiment", target, scripts)
+    return load(scripts[target])
+
+
+def load(script: Path) -> Program:
+    """Execute a script under a private module name and take its ``EXPERIMENT``.
+
+    Raises:
+        UsageError: it declares none.
+    """
+    name = f"_gdpo_program_{script.stem}"
+    spec = importlib.util.spec_from_file_location(name, script)
+    assert spec is not None and spec.loader is not None, script
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses of the script look their module up here
+    spec.loader.exec_module(module)
+    experiment = getattr(module, "EXPERIMENT", None)
+    if not isinstance(experiment, Experiment):
+        raise UsageError(f"{script} declares no EXPERIMENT = Experiment(...); see {programs_root() / 'repro'}")
+    return Program(experiment, script.resolve())
+
+
+def _scripts() -> list[Path]:
+    return sorted((programs_root() / "repro").glob("*.py"))
+
+
+def _existing(path: Path) -> Path:
+    """The file as seen from here or, for a path such as ``configs/tool_calling/gdpo.yaml``, from the programs."""
+    for candidate in (path, programs_root() / path):
+        if candidate.is_file():
+            return candidate.resolve()
+    raise UsageError(f"no file {path}, neither from here nor in {programs_root()}")
+
+
+def _of_config(path: Path, scripts: dict[str, Path]) -> Program:
+    config = _existing(path)
+    experiment = config.parent.name
+    if experiment not in scripts:
+        raise UnknownNameError("experiment", experiment, scripts)
+    program = load(scripts[experiment])
+    expected = program.configs / experiment / config.name
+    if config != expected.resolve():
+        raise UsageError(f"{path} is not a config of experiment {experiment}; those lie in {expected.parent}")
+    return Program(program.experiment, program.script, (program.experiment.arm(config.stem).name,))

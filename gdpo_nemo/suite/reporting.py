@@ -1,0 +1,78 @@
+"""``report`` and ``check``: from finished runs to tables, figures and verdicts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+from gdpo_nemo.errors import OutsideBandError, PrerequisiteError
+from gdpo_nemo.report.spec import ReportSpec
+from gdpo_nemo.suite.answer import Answer
+from gdpo_nemo.suite.grid import Selection, bases, check_comparable
+
+if TYPE_CHECKING:
+    from gdpo_nemo.report import Report
+
+
+def report(selection: Selection) -> Answer:
+    """Write tables, figures and verdicts, and show the table.
+
+    Raises:
+        PrerequisiteError: no run has been started.
+        RunDirError: the runs on disk were made with settings that cannot be compared.
+    """
+    _, built = _build(selection)
+    folder = selection.tree.report_path
+    files = sorted(path.name for path in folder.iterdir())
+    data = {"path": str(folder), "files": files, **_as_data(built)}
+    return Answer(f"{built.text.rstrip()}\n\nFiles in {folder}: {', '.join(files)}", data)
+
+
+def check(selection: Selection) -> Answer:
+    """Judge every claim: exit code 0 when all are supported, 3 when runs are missing, 4 otherwise.
+
+    Raises:
+        PrerequisiteError: no run has been started.
+        RunDirError: the runs on disk were made with settings that cannot be compared.
+    """
+    from gdpo_nemo.report.table import claim_line
+
+    spec, built = _build(selection)
+    lines = [claim_line(spec, verdict) for verdict in built.verdicts]
+    supported = sum(verdict.status == "supported" for verdict in built.verdicts)
+    lines.append(f"{supported} of {len(built.verdicts)} claims supported; {spec.level:.0%} intervals")
+    exit_code = 0 if supported == len(built.verdicts) else OutsideBandError.exit_code
+    if built.missing:
+        lines.append(f"not finished: {', '.join(built.missing)}; finish them with `run`")
+        exit_code = PrerequisiteError.exit_code
+    return Answer("\n".join(lines), {"supported": exit_code == 0, **_as_data(built)}, exit_code)
+
+
+def _as_data(built: Report) -> dict[str, Any]:
+    return {"verdicts": [verdict.to_json() for verdict in built.verdicts], "missing": list(built.missing)}
+
+
+def _build(selection: Selection) -> tuple[ReportSpec, Report]:
+    from gdpo_nemo.report import build
+    from gdpo_nemo.rewards import build_reward
+
+    experiment, runs = selection.experiment, selection.covered()
+    configs = {run.path: run.config() for run in runs.values() if run.exists()}
+    if not configs:
+        raise PrerequisiteError(f"no runs in {selection.tree.path} yet; `run` makes them")
+    check_comparable(configs)
+    gdpo = next(iter(configs.values()))["gdpo"]
+    spec = ReportSpec(
+        experiment=experiment.name,
+        title=experiment.title,
+        scale=cast("Literal['embedded', 'paper']", selection.scale),
+        model=selection.model_name,
+        runs={key: run.path for key, run in runs.items()},
+        base=next((base.path for base in bases(runs.values())), None),
+        columns=tuple(experiment.columns),
+        claims=tuple(experiment.claims),
+        deviations=tuple(experiment.deviations),
+        curves=tuple(experiment.curves),
+        labels={arm.name: arm.label for arm in experiment.arms},
+        reward_ranges=build_reward(gdpo["task"], **gdpo["task_options"]).ranges,
+    )
+    return spec, build(spec, selection.tree.report_path)

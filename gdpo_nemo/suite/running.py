@@ -1,0 +1,127 @@
+"""``run``: warm-up, then arms x seeds in processes of their own, then the report."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+
+from gdpo_nemo.errors import GdpoError, PrerequisiteError, RunDirError
+from gdpo_nemo.provenance import collect
+from gdpo_nemo.run_dir import RunDir
+from gdpo_nemo.suite.answer import Answer, shortened
+from gdpo_nemo.suite.grid import Grid, Run, Selection, resolve
+from gdpo_nemo.suite.planning import INSTALL, missing_modules, side_by_side
+from gdpo_nemo.suite.progress import Progress
+from gdpo_nemo.suite.reporting import report
+from gdpo_nemo.suite.scheduler import Interrupted, Job, run_jobs
+
+ORPHANS_S = 10.0
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+
+
+def run(selection: Selection, jobs: int | None, fresh: bool, again: str) -> Answer:
+    """Do what is not finished yet, then report.
+
+    Args:
+        selection: which runs.
+        jobs: how many at once; None for what the cores carry.
+        fresh: remove these runs first.
+        again: the command that goes on after an interruption.
+
+    Raises:
+        GdpoError: something is wrong before anything is computed.
+        Interrupted: a signal asked to stop.
+    """
+    grid = resolve(selection)
+    grid.check(selection.tree, fresh)
+    missing = missing_modules()
+    if missing:
+        raise PrerequisiteError(f"a run needs {', '.join(missing)}; install with: {INSTALL}")
+    with selection.tree.lock():
+        _wait_for_orphans([grid.base, *grid.runs])
+        if fresh:
+            _clear(selection, grid)
+        provenance = collect(sys.argv)
+        for each in (grid.base, *grid.runs):
+            RunDir.claim(each.dir.path, each.settings, provenance)
+        finished = [each for each in grid.runs if each.dir.state() == "finished"]
+        if finished:
+            say(f"{len(finished)} of {len(grid.runs)} runs already finished, reused")
+        try:
+            failed = _perform(selection, grid, jobs, again)
+        except Interrupted as error:
+            raise Interrupted(f"{error}; nothing is lost. Go on with: {again}") from error
+    if failed:
+        names = shortened([each.name for each in failed])
+        say(f"{len(failed)} of {len(grid.runs)} runs failed: {names}. When mended, go on with: {again}")
+    answer = report(selection)
+    runs = [
+        {"name": each.name, "state": each.dir.state(), "path": str(each.dir.path), "result": each.dir.result()}
+        for each in grid.runs
+    ]
+    data = {
+        "reused": [each.name for each in finished],
+        "failed": [each.name for each in failed],
+        "runs": runs,
+        "report": answer.data,
+    }
+    return Answer(answer.text, data, exit_code=1 if failed else 0)
+
+
+def say(text: str) -> None:
+    """A line for the person, beside the answer on standard output."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def _perform(selection: Selection, grid: Grid, jobs: int | None, again: str) -> list[Run]:
+    """Run what is unfinished; returns the runs that failed."""
+    at_once = side_by_side(grid, jobs)
+    for stage in ([grid.base], list(grid.runs)):
+        pending = [each for each in stage if each.dir.state() != "finished"]
+        if not pending:
+            continue
+        say(
+            f"{selection.tree.path}: {shortened([each.name for each in pending])}, {min(at_once, len(pending))} at once"
+        )
+        progress = Progress(pending, sys.stderr)
+        try:
+            run_jobs([_job(each) for each in pending], at_once, progress)
+        finally:
+            progress.close()
+        failed = [each for each in pending if each.dir.state() != "finished"]
+        if failed and stage == [grid.base]:
+            raise GdpoError(f"the warm-up failed, and every run starts from it. When mended, go on with: {again}")
+    return [each for each in grid.runs if each.dir.state() != "finished"]
+
+
+def _job(run: Run) -> Job:
+    environment = dict.fromkeys(THREAD_VARIABLES, str(run.config.embedded.threads)) | {
+        "PYTHONUNBUFFERED": "1",
+        "TOKENIZERS_PARALLELISM": "false",
+    }
+    command = (sys.executable, "-m", "gdpo_nemo.backends.embedded", str(run.dir.path))
+    return Job(run.name, command, run.dir.log_path, environment)
+
+
+def _clear(selection: Selection, grid: Grid) -> None:
+    """Remove the selected runs, and the warm-up unless other runs started from it."""
+    if selection.base_is_shared(grid.base.dir):
+        say(f"the warm-up {grid.base.dir.path} is kept: other runs started from it")
+    else:
+        grid.base.dir.clear()
+    for each in grid.runs:
+        each.dir.clear()
+
+
+def _wait_for_orphans(runs: Sequence[Run]) -> None:
+    """Processes of a killed predecessor end by themselves within moments.
+
+    Raises:
+        RunDirError: one does not.
+    """
+    deadline = time.monotonic() + ORPHANS_S
+    while busy := [run for run in runs if run.dir.is_locked()]:
+        if time.monotonic() > deadline:
+            raise RunDirError(f"{busy[0].dir.path} is in use by another process; wait for it or stop it")
+        time.sleep(0.1)

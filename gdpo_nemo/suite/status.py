@@ -1,0 +1,81 @@
+"""``status`` and ``list``: what is on disk. They start nothing and need no configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from gdpo_nemo.run_dir import RunDir, RunTree
+from gdpo_nemo.suite.answer import Answer, listing, table
+from gdpo_nemo.suite.grid import Selection, bases, total_steps
+from gdpo_nemo.suite.programs import Program, all_programs
+
+
+def status(selection: Selection) -> Answer:
+    """State, progress and last rewards of the warm-up and of every run."""
+    tree, rewards, runs = selection.tree, selection.experiment.curves, selection.covered()
+    under_way = tree.is_locked()
+    named = [("warm-up", base) for base in bases(runs.values())]
+    named += [(f"{arm} seed{seed}", run) for (arm, seed), run in runs.items()]
+    rows = [_row(name, run, under_way, rewards) for name, run in named]
+    lines = [["run", "state", "step", *rewards, ""]]
+    for row in rows:
+        means = ["" if value is None else f"{value:.3f}" for value in row["rewards"].values()]
+        steps = f"{row['step']}/{row['total_steps']}" if row["total_steps"] else ""
+        lines.append([row["name"], row["state"], steps, *means, row["rewards_from"]])
+    text = f"{tree.path}{', under way' if under_way else ''}\n{table(lines)}"
+    return Answer(text, {"path": str(tree.path), "under_way": under_way, "runs": rows})
+
+
+def _row(name: str, run: RunDir, under_way: bool, rewards: Sequence[str]) -> dict[str, Any]:
+    state, steps, result = run.state(), run.metrics(), run.result()
+    words = {"missing": "not run", "started": "waiting" if under_way else "stopped"}
+    source, values = ("evaluation", result["evaluation"]) if result else ("last step", steps[-1] if steps else {})
+    means = {reward: values.get(f"reward/{reward}/mean") for reward in rewards}
+    return {
+        "name": name,
+        "state": words.get(state, state),
+        "step": int(steps[-1]["step"]) if steps else 0,
+        "total_steps": total_steps(run.config()) if run.exists() else None,
+        "rewards": means,
+        "rewards_from": source if any(value is not None for value in means.values()) else "",
+        "path": str(run.path),
+    }
+
+
+def list_programs(out: Path) -> Answer:
+    """Every experiment: scales, arms, and how many runs are finished where."""
+    rows = [_described(program, out) for program in all_programs()]
+    return Answer("\n".join(_listed(row) for row in rows), rows)
+
+
+def _described(program: Program, out: Path) -> dict[str, Any]:
+    experiment, progress = program.experiment, []
+    for folder in sorted((out / experiment.name).glob("*/*")):
+        states = [run.state() for run in RunTree(folder).found().values()]
+        if states:
+            progress.append({"path": str(folder), "runs": len(states), "finished": states.count("finished")})
+    return {
+        "name": experiment.name,
+        "title": experiment.title,
+        "scales": {scale: list(seeds) for scale, seeds in experiment.seeds.items()},
+        "arms": [{"name": arm.name, "label": arm.label, "default": arm.default} for arm in experiment.arms],
+        "script": str(program.script),
+        "runs": progress,
+    }
+
+
+def _listed(row: dict[str, Any]) -> str:
+    extra = [arm["name"] for arm in row["arms"] if not arm["default"]]
+    pairs = [
+        (
+            "scales",
+            ", ".join(f"{scale} (seeds {', '.join(map(str, seeds))})" for scale, seeds in row["scales"].items()),
+        ),
+        ("arms", ", ".join(arm["name"] for arm in row["arms"] if arm["default"])),
+        ("with --arms all", ", ".join(extra)),
+        ("script", row["script"]),
+        ("runs", "; ".join(f"{run['finished']} of {run['runs']} finished in {run['path']}" for run in row["runs"])),
+    ]
+    return f"{row['name']}: {row['title']}\n{listing(pairs)}"

@@ -1,0 +1,60 @@
+"""Tool calling: GRPO, GRPO without std and GDPO. Tables 1, 2 and Figures 1b, 4 of arXiv 2601.05242, in small.
+
+python repro/tool_calling.py                # this machine, minutes, ends in a table
+python repro/tool_calling.py plan           # what that needs; starts nothing
+python repro/tool_calling.py run --arms all # with the two ablations
+python repro/tool_calling.py report         # table.md/.tex/.csv, curves, verdict.json
+"""
+
+from gdpo_nemo.suite import Arm, Claim, Column, Deviation, Experiment, main
+
+EXPERIMENT = Experiment(
+    name="tool_calling",
+    title="Tool calling: two rewards, format (0 or 1) and correctness (-3 to 3)",
+    arms=[  # configs/tool_calling/<arm>.yaml
+        Arm("grpo", "GRPO"),
+        Arm("grpo_no_std", "GRPO w/o std"),
+        Arm("gdpo", "GDPO"),
+        Arm("grpo_rescaled", "GRPO, rewards rescaled", default=False),
+        Arm("gdpo_no_batch_norm", "GDPO w/o batch norm", default=False),
+    ],
+    seeds={"embedded": range(3)},
+    columns=[
+        Column("format", "Correct format", reward="format", at_least=1.0),
+        Column("correct", "Correctness", reward="correct", unit="", digits=2),
+        Column("exact", "Right call", reward="correct", at_least=3.0),
+    ],
+    claims=[
+        Claim(left, ">", right, on=column)
+        for left, right in [("gdpo", "grpo"), ("grpo", "grpo_no_std"), ("gdpo", "grpo_no_std")]
+        for column in ("format", "correct")
+    ],
+    curves=["format", "correct"],
+    deviations=[
+        Deviation(
+            "model and data",
+            "a small model (0.2 M parameters unless --model says otherwise) in a procedural world of trips, warmed up "
+            "on demonstrations that seldom keep the whole format and often reason wrongly; the paper trains "
+            "Qwen2.5-Instruct on ToolRL's data",
+            expected="other absolute values; the order of the methods is what is compared",
+        ),
+        Deviation(
+            "evaluation",
+            "held-out questions of the same world, one sample each at temperature 1; the paper reports BFCL",
+            expected="lower values than greedy decoding gives",
+        ),
+        Deviation(
+            "rows without a call",
+            "a row whose reference holds no call has correctness 0 in the released reward, whatever the answer",
+            expected="the mean of Correctness stays below 3 even for a perfect model",
+        ),
+        Deviation(
+            "KL",
+            "no KL penalty in any arm; the released GRPO baseline pays 0.001 KL inside its reward and GDPO does not",
+            expected="GRPO slightly better than in the paper",
+        ),
+    ],
+)
+
+if __name__ == "__main__":
+    main(EXPERIMENT)

@@ -1,0 +1,245 @@
+import json
+
+import pytest
+
+from gdpo_nemo.suite.command_line import COMMANDS, execute
+from gdpo_nemo.suite.grid import model_slug, parse_seeds
+from gdpo_nemo.suite.programs import programs_root
+
+TREE = "runs/tool_calling/embedded/tiny"
+SELECTED = ("tool_calling", "--smoke", "--arms", "grpo,gdpo", "--seeds", "0", "--out", "runs")
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+# ---- arguments
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("", "name a command: plan"),
+        ("rnu tool_calling", "Did you mean 'run'?"),
+        ("plan tool_caling", "Did you mean 'tool_calling'?"),
+        ("plan tool_calling --sed 0", "Did you mean '--seeds'?"),
+        ("plan tool_calling --scale paper", "unknown scale of tool_calling 'paper'. Known: embedded."),
+        ("run tool_calling --arms gdop", "Did you mean 'gdpo'?"),
+        ("run tool_calling --model tinny", "Did you mean 'tiny'?"),
+        ("run tool_calling --model ./nowhere", "a local directory"),
+        ("run tool_calling --seeds 0..2", "0-2 or 0,1,5"),
+        ("run tool_calling --seeds 0-2,1", "one seed twice"),
+        ("run tool_calling --seeds 2-0", "none"),
+        ("run tool_calling embedded.train.stpes=3", "Did you mean 'embedded.train.steps'?"),
+        ("run tool_calling embedded.train.steps=many", "valid integer"),
+        ("run tool_calling seed=3", "keys start with gdpo. or embedded."),
+        ("run tool_calling embedded.model.name=x", "--model x"),
+        ("run tool_calling gdpo.rewards.lenght.weight=1", "'lenght'. Known: format, correct"),
+        ("run tool_calling extra", "run does not take 'extra'"),
+        ("status tool_calling embedded.train.steps=3", "status does not take"),
+    ],
+)
+def test_a_wrong_command_line_is_explained_and_changes_nothing(line, words, here, capsys):
+    assert execute(line.split()) == 2
+    assert words in capsys.readouterr().err
+    assert list(here.iterdir()) == []
+
+
+def test_argparse_uses_the_same_exit_code(here, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        execute(["plan", "tool_calling", "--jobs", "0"])
+    assert stopped.value.code == 2
+    assert "0 is not 1 or more" in capsys.readouterr().err
+
+
+def test_seeds_are_ranges_and_lists():
+    assert parse_seeds("0-2") == (0, 1, 2)
+    assert parse_seeds("0,1,5") == (0, 1, 5)
+    assert parse_seeds("7,1-3") == (7, 1, 2, 3)
+
+
+@pytest.mark.parametrize(
+    ("model", "slug"),
+    [("tiny", "tiny"), ("Qwen/Qwen2.5-0.5B", "Qwen--Qwen2.5-0.5B"), ("../a b", "a--b"), ("/..x", "x")],
+)
+def test_a_model_name_is_one_safe_folder(model, slug):
+    assert model_slug(model) == slug
+
+
+def test_a_local_model_directory_is_named_after_its_folder(here):
+    (here / "my model").mkdir()
+    assert model_slug("./my model") == "my--model"
+
+
+def test_debug_adds_the_traceback(here, capsys):
+    assert execute(["plan", "tool_caling", "--debug"]) == 2
+    assert "Traceback" in capsys.readouterr().err
+    assert execute(["plan", "tool_caling"]) == 2
+    assert "Traceback" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["report", "check"])
+def test_without_runs_there_is_nothing_to_report(command, here, capsys):
+    assert execute([command, "tool_calling"]) == 3
+    assert "no runs in" in capsys.readouterr().err
+
+
+# ---- help
+
+
+def test_help_shows_every_command_an_example_of_it_and_the_exit_codes(gdpo, here):
+    done = gdpo("--help", cwd=here)
+    assert done.returncode == 0
+    for command in (*COMMANDS, "list"):
+        assert f"  gdpo {command}" in done.stdout
+    assert all(f"\n  {code} " in done.stdout for code in (0, 1, 2, 3, 4, 130))
+
+
+def test_help_reads_no_configuration_library(python, here):
+    program = (
+        "import sys\n"
+        "from gdpo_nemo.suite.command_line import execute\n"
+        "try: execute(['--help'])\n"
+        "except SystemExit: pass\n"
+        "slow = {'pydantic', 'omegaconf', 'torch', 'matplotlib', 'scipy'} & set(sys.modules)\n"
+        "assert not slow, slow\n"
+    )
+    done = python("-c", program, cwd=here)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_script_is_the_same_program(python, gdpo, here):
+    script = programs_root() / "repro" / "tool_calling.py"
+
+    def run(*arguments):
+        return python(script, *arguments, cwd=here)
+
+    assert "  python " in run("--help").stdout
+    assert json.loads(run("status", "--json").stdout) == json.loads(
+        gdpo("status", "tool_calling", "--json", cwd=here).stdout
+    )
+    without_command = run("--seeds", "x")
+    assert without_command.returncode == 2
+    assert "seeds 'x'" in without_command.stderr
+    unknown = run("stauts")
+    assert unknown.returncode == 2
+    assert "Did you mean 'status'?" in unknown.stderr
+
+
+# ---- a finished experiment
+
+
+def test_a_run_ends_in_a_table_and_says_what_it_did(smoke):
+    folder, stdout, stderr = smoke
+    assert "GDPO" in stdout and "Correct format" in stdout and "Files in" in stdout
+    for name in ("warm-up", "grpo seed0", "gdpo seed0"):
+        assert f"finished {name} in" in stderr
+    written = {path.name for path in (folder / TREE / "report").iterdir()}
+    assert {"table.md", "table.tex", "table.csv", "curves.png", "verdict.json"} <= written
+
+
+def test_the_second_run_reuses_everything_and_ends_in_the_same_table(gdpo, smoke, finished):
+    before = {path: path.stat().st_mtime_ns for path in (finished / TREE / "gdpo").rglob("*")}
+    done = gdpo("run", *SELECTED, "--json", cwd=finished)
+    answer = json.loads(done.stdout)
+    assert done.returncode == 0
+    assert "2 of 2 runs already finished, reused" in done.stderr
+    assert answer["reused"] == ["grpo seed0", "gdpo seed0"] and answer["failed"] == []
+    assert [run["state"] for run in answer["runs"]] == ["finished", "finished"]
+    assert {path: path.stat().st_mtime_ns for path in (finished / TREE / "gdpo").rglob("*")} == before
+    assert gdpo("report", *SELECTED, cwd=finished).stdout == smoke[1]
+
+
+def test_another_configuration_is_refused_with_the_ways_out(gdpo, finished):
+    done = gdpo("run", *SELECTED, "embedded.train.steps=7", cwd=finished)
+    assert done.returncode == 1
+    for words in ("embedded.train.steps: 6 there, 7 now", "--out", "--fresh"):
+        assert words in done.stderr
+
+
+def test_runs_that_cannot_be_compared_are_refused_before_they_start(gdpo, finished):
+    done = gdpo(
+        "run",
+        "tool_calling",
+        "--smoke",
+        "--arms",
+        "grpo_no_std",
+        "--seeds",
+        "0",
+        "--out",
+        "runs",
+        "embedded.train.lr=1",
+        cwd=finished,
+    )
+    assert done.returncode == 1
+    assert "one table cannot compare them" in done.stderr and "embedded.train.lr" in done.stderr
+    assert not (finished / TREE / "grpo_no_std").exists()
+
+
+def test_status_shows_finished_and_missing_runs(gdpo, finished):
+    answer = json.loads(gdpo("status", "tool_calling", "--out", "runs", "--json", cwd=finished).stdout)
+    rows = {row["name"]: row for row in answer["runs"]}
+    assert len(rows) == 1 + 9
+    assert not answer["under_way"]
+    assert rows["gdpo seed0"]["state"] == rows["warm-up"]["state"] == "finished"
+    assert rows["gdpo seed0"]["step"] == rows["gdpo seed0"]["total_steps"] == 6
+    assert rows["gdpo seed0"]["rewards_from"] == "evaluation"
+    assert rows["gdpo seed2"]["state"] == "not run"
+    text = gdpo("status", "tool_calling", "--out", "runs", cwd=finished).stdout
+    assert "gdpo seed0" in text and "6/6" in text
+
+
+def test_check_counts_missing_runs_before_it_judges(gdpo, finished):
+    done = gdpo("check", *SELECTED, "--json", cwd=finished)
+    answer = json.loads(done.stdout)
+    assert answer["missing"] == [] and len(answer["verdicts"]) == 6
+    assert done.returncode == 4 and not answer["supported"]
+    assert gdpo("check", "tool_calling", "--out", "runs", cwd=finished).returncode == 3
+
+
+def test_list_names_what_exists(gdpo, finished):
+    [row] = json.loads(gdpo("list", "--out", "runs", "--json", cwd=finished).stdout)
+    assert row["name"] == "tool_calling"
+    assert row["scales"] == {"embedded": [0, 1, 2]}
+    assert [arm["name"] for arm in row["arms"] if arm["default"]] == ["grpo", "grpo_no_std", "gdpo"]
+    assert row["runs"] == [{"path": TREE, "runs": 2, "finished": 2}]
+
+
+def test_a_plan_says_what_is_reused_and_writes_nothing(gdpo, finished):
+    before = sorted(finished.rglob("*"))
+    answer = json.loads(gdpo("plan", "tool_calling", "--smoke", "--out", "runs", "--json", cwd=finished).stdout)
+    assert {run["name"]: run["state"] for run in answer["runs"]}["gdpo seed0"] == "finished"
+    assert answer["warm_up"]["state"] == "finished"
+    assert answer["batch"] == {
+        "prompts_per_step": 4, "rollouts_per_prompt": 4, "rollouts_per_step": 16,
+        "optimiser_steps_per_batch": 1, "max_new_tokens": 40,
+    }  # fmt: skip
+    assert answer["per_run"] == {"steps": 6, "prompts": 24, "rollouts": 96, "new_tokens_at_most": 3840}
+    assert answer["rollouts_in_all"] == 9 * 96
+    assert answer["parameters"] > 100_000 and answer["disk_bytes"] > 9 * 3 * answer["parameters"]
+    assert answer["time"]["total_s"] > 0
+    assert sorted(finished.rglob("*")) == before
+
+
+def test_a_plan_works_without_torch_and_a_run_names_the_install_command(python, here):
+    program = (
+        "import sys\n"
+        "sys.modules['torch'] = None\n"
+        "from gdpo_nemo.suite.command_line import execute\n"
+        "sys.exit(execute(sys.argv[1:]))\n"
+    )
+
+    def without_torch(*arguments):
+        return python("-c", program, *arguments, cwd=here)
+
+    planned = without_torch("plan", "tool_calling")
+    assert planned.returncode == 0, planned.stderr
+    assert "16 prompts x 8 rollouts = 128 rollouts" in planned.stdout
+    assert "torch not installed (pip install" in planned.stdout
+    started = without_torch("run", "tool_calling")
+    assert started.returncode == 3
+    assert "pip install" in started.stderr
+    assert list(here.iterdir()) == []

@@ -1,0 +1,119 @@
+"""A run that is stopped in any way goes on to the same bytes."""
+
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from gdpo_nemo.run_dir import RunDir, RunTree
+
+TREE = "runs/tool_calling/embedded/tiny"
+LINE = ("run", "tool_calling", "--smoke", "--arms", "gdpo", "--seeds", "0", "--out", "runs")
+
+
+@pytest.fixture
+def start(environment, tmp_path):
+    """Start the command line in ``tmp_path`` and return the process; what is left of it is killed at the end."""
+    started = []
+
+    def call():
+        command = [sys.executable, "-m", "gdpo_nemo.cli", *LINE]
+        pipe = subprocess.PIPE
+        process = subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=pipe, stderr=pipe, text=True)
+        started.append(process)
+        return process
+
+    yield call
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+@pytest.fixture
+def warmed_up(smoke, tmp_path):
+    """A folder that has the warm-up of the smoke run already: the run in it."""
+    shutil.copytree(smoke[0] / TREE / "base", tmp_path / TREE / "base")
+    return RunTree(tmp_path / TREE).run("gdpo", 0)
+
+
+def wait_until(condition, process):
+    while not condition() and process.poll() is None:
+        time.sleep(0.01)
+    assert process.poll() is None, process.communicate()
+
+
+def assert_same_bytes(run, smoke):
+    reference = smoke[0] / TREE / "gdpo" / "seed0"
+    for name in ("metrics.jsonl", "eval/questions.jsonl", "eval/generations.jsonl", "eval/scores.jsonl", "result.json"):
+        assert (run.path / name).read_bytes() == (reference / name).read_bytes(), name
+
+
+def test_after_kill_9_at_a_random_step_the_same_command_gives_the_same_bytes(gdpo, smoke, warmed_up, start, tmp_path):
+    step = random.randint(1, 5)
+    process = start()
+    wait_until(lambda: warmed_up.last_step() >= step, process)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    resumed = gdpo(*LINE, cwd=tmp_path)
+    assert resumed.returncode == 0, resumed.stderr
+    assert_same_bytes(warmed_up, smoke)
+
+
+def test_an_interrupted_run_stops_its_children_and_says_how_to_go_on(gdpo, warmed_up, start, tmp_path):
+    process = start()
+    wait_until(warmed_up.is_locked, process)
+    for arguments in (LINE, (*LINE, "--fresh"), ("plan", *LINE[1:])):
+        refused = gdpo(*arguments, cwd=tmp_path)
+        assert refused.returncode == 1 and "under way" in refused.stderr
+    process.send_signal(signal.SIGTERM)
+    _, errors = process.communicate()
+    assert process.returncode == 130
+    assert f"Go on with: gdpo {' '.join(LINE)}" in errors
+    assert not warmed_up.is_locked()
+    assert warmed_up.state() == "started"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(3))
+def test_killed_again_and_again_at_any_moment_it_arrives_at_the_same_bytes(gdpo, smoke, start, tmp_path, seed):
+    moments = random.Random(seed)
+    for _ in range(4):
+        process = start()
+        try:
+            process.wait(moments.uniform(1, 25))
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+    done = gdpo(*LINE, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert_same_bytes(RunTree(tmp_path / TREE).run("gdpo", 0), smoke)
+
+
+def test_fresh_starts_the_selected_runs_again_and_keeps_a_warm_up_that_others_use(gdpo, smoke, finished):
+    tree = RunTree(finished / TREE)
+    [base] = (finished / TREE / "base").iterdir()
+
+    def created(run):
+        return run.provenance()["created"]
+
+    before = {path: created(RunDir(path)) for path in (base, tree.run("grpo", 0).path, tree.run("gdpo", 0).path)}
+    done = gdpo(*LINE, "--fresh", cwd=finished)
+    assert done.returncode == 0, done.stderr
+    assert "is kept: other runs started from it" in done.stderr
+    assert [created(RunDir(path)) == moment for path, moment in before.items()] == [True, True, False]
+    assert_same_bytes(tree.run("gdpo", 0), smoke)
+
+
+def test_a_failing_child_shows_the_end_of_its_log_and_the_command_that_goes_on(gdpo, warmed_up, tmp_path):
+    checkpoint = next(next((tmp_path / TREE / "base").iterdir()).glob("checkpoints/*"))
+    (checkpoint / "config.json").write_text("{broken")
+    done = gdpo(*LINE, cwd=tmp_path)
+    assert done.returncode == 1
+    assert "FAILED gdpo seed0: exit code" in done.stderr
+    assert str(warmed_up.log_path.relative_to(tmp_path)) in done.stderr
+    assert f"go on with: gdpo {' '.join(LINE)}" in done.stderr
+    assert RunDir(warmed_up.path).state() == "started"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -17,9 +17,10 @@ class Column:
         title: heading.
         reward: which reward's per-sample values it reads.
         at_least: None for the mean of the values; a number for the share of samples
-            with a value of at least that (printed in percent).
+            with a value of at least that, less 1e-9 for rounding (printed in percent).
         unit: ``%`` (values are multiplied by 100) or empty.
         digits: decimals printed.
+        better: which direction marks the best arm.
     """
 
     name: str
@@ -28,6 +29,7 @@ class Column:
     at_least: float | None = None
     unit: Literal["%", ""] = "%"
     digits: int = 1
+    better: Literal["higher", "lower"] = "higher"
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,9 @@ class ReportSpec:
         base: run directory of the model that all arms start from, a row of its own.
         columns, claims, deviations: what to print and to judge.
         curves: reward names, one panel each.
-        labels: arm -> name in tables and legends.
+        labels: arm -> name in tables and legends; an arm without runs may be named here and in a claim.
+        reward_ranges: reward -> (lowest, highest) value it can give; intervals are cut there and curves span it.
+        level: of every interval.
     """
 
     experiment: str
@@ -77,3 +81,5 @@ class ReportSpec:
     deviations: tuple[Deviation, ...]
     curves: tuple[str, ...]
     labels: Mapping[str, str]
+    reward_ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    level: float = 0.95

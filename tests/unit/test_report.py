@@ -1,0 +1,478 @@
+import csv
+import io
+import json
+import math
+import re
+import shutil
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import scipy.stats
+
+from gdpo_nemo.errors import InputError, PrerequisiteError, UnknownNameError
+from gdpo_nemo.report import build
+from gdpo_nemo.report.spec import Claim, Column, Deviation, ReportSpec
+from gdpo_nemo.run_dir import RunDir
+from gdpo_nemo.stats import crossed_t, paired_difference
+
+NUM_QUESTIONS = 60
+COLUMNS = (
+    Column("format", "Correct format", "format", at_least=1.0),
+    Column("correct", "Correctness", "correct", unit="", digits=2),
+)
+# Planted: strong beats weak in every seed, twin is strong under another name, erratic flips from seed to seed.
+SHARES = {
+    "strong": (0.9, 0.92, 0.88),
+    "weak": (0.2, 0.25, 0.22),
+    "erratic": (1.0, 0.1, 1.0),
+    "twin": (0.9, 0.92, 0.88),
+}
+ARMS = tuple(SHARES)
+
+
+def write_run(path, values, *, finish=True, order=None):
+    """A run whose final evaluation gave these values: reward -> one list of samples per question, None is ungraded."""
+    run = RunDir.claim(path, {"kind": "train"}, {})
+    run.append_metrics({"step": 1, **{f"reward/{name}/mean": 0.5 for name in values}})
+    num_questions, num_samples = len(next(iter(values.values()))), len(next(iter(values.values()))[0])
+    questions = [{"row_id": f"q{q:03d}", "messages": [], "gold": ""} for q in order or range(num_questions)]
+    run.write_evaluation("questions", questions)
+    run.write_evaluation(
+        "scores",
+        [
+            {"row_id": f"q{q:03d}", "index": i, "values": {name: values[name][q][i] for name in values}, "reasons": {}}
+            for q in order or range(num_questions)
+            for i in range(num_samples)
+        ],
+    )
+    if finish:
+        run.finish({"steps": 1, "evaluation": {"questions": num_questions, "samples_per_question": num_samples}})
+    return run
+
+
+def planted(arm, seed, ungraded=()):
+    rng = np.random.default_rng([ARMS.index(arm), seed])
+    hit_Q = rng.random(NUM_QUESTIONS) < SHARES[arm][seed]
+    formats = [[None if q in ungraded else float(hit)] for q, hit in enumerate(hit_Q)]
+    return {"format": formats, "correct": [[3.0 if hit else -1.5] for hit in rng.random(NUM_QUESTIONS) < 0.6]}
+
+
+def make_spec(root, arms=ARMS, seeds=(0, 1, 2), **changes):
+    spec = ReportSpec(
+        experiment="planted_effects",
+        title="Planted effects",
+        scale="embedded",
+        model="tiny",
+        runs={(arm, seed): root / arm / f"seed{seed}" for arm in arms for seed in seeds},
+        base=root / "base" / "abc123",
+        columns=COLUMNS,
+        claims=(),
+        deviations=(Deviation("kl", "no KL penalty in 100% of the runs", expected="a_b slightly up"),),
+        curves=(),
+        labels={arm: arm.title() for arm in (*ARMS, "absent")},
+        reward_ranges={"format": (0.0, 1.0), "correct": (-3.0, 3.0)},
+    )
+    return replace(spec, **changes)
+
+
+def write_all(root, arms=ARMS, seeds=(0, 1, 2), **options):
+    write_run(
+        root / "base" / "abc123", {"format": [[float(q < 6)] for q in range(NUM_QUESTIONS)], "correct": [[0.0]] * 60}
+    )
+    for arm in arms:
+        for seed in seeds:
+            write_run(root / arm / f"seed{seed}", planted(arm, seed), **options)
+
+
+@pytest.fixture(scope="module")
+def finished_runs(tmp_path_factory):
+    root = tmp_path_factory.mktemp("finished")
+    write_all(root)
+    return root
+
+
+@pytest.fixture
+def root(finished_runs, tmp_path):
+    return shutil.copytree(finished_runs, tmp_path / "runs")
+
+
+def cells(out):
+    rows = csv.DictReader(io.StringIO((out / "table.csv").read_text("utf-8")))
+    return {(row["arm"], row["column"]): row for row in rows}
+
+
+def verdicts(out):
+    return json.loads((out / "verdict.json").read_text("utf-8"))["claims"]
+
+
+# ---- verdicts
+
+
+@pytest.mark.parametrize(
+    ("claim", "status", "holds", "agreeing"),
+    [
+        (Claim("strong", ">", "weak", on="format"), "supported", True, 3),
+        (Claim("weak", "<", "strong", on="format"), "supported", True, 3),
+        (Claim("weak", ">", "strong", on="format"), "contradicted", False, 0),
+        (Claim("strong", "<", "weak", on="format"), "contradicted", False, 0),
+        (Claim("strong", ">", "erratic", on="format"), "not_supported", False, 1),
+        (Claim("strong", ">", "absent", on="format"), "not_run", None, 0),
+    ],
+)
+def test_verdict_of_a_planted_effect(root, tmp_path, claim, status, holds, agreeing):
+    report = build(make_spec(root, claims=(claim,)), tmp_path / "out")
+    [verdict] = verdicts(tmp_path / "out")
+    assert (verdict["status"], verdict["holds"], verdict["seeds_agreeing"]) == (status, holds, agreeing)
+    assert (report.verdicts[0].status, report.verdicts[0].holds) == (status, holds)
+    assert f"{status.replace('_', ' ')}: {claim.left.title()} {claim.relation} {claim.right.title()}" in report.text
+
+
+def test_verdict_shows_what_it_rests_on(root, tmp_path):
+    build(make_spec(root, claims=(Claim("strong", ">", "weak", on="format"),)), tmp_path)
+    sides = [
+        {seed: [100 * samples[0] for samples in planted(arm, seed)["format"]] for seed in range(3)}
+        for arm in ("strong", "weak")
+    ]
+    expected = paired_difference(*sides)
+    [verdict] = verdicts(tmp_path)
+    assert verdict["difference"] == expected.value
+    assert verdict["difference_by_seed"] == {str(seed): value for seed, value in expected.by_seed.items()}
+    assert verdict["interval"] == {
+        "low": expected.interval.low,
+        "high": expected.interval.high,
+        "level": 0.95,
+        "method": "crossed t over seeds and questions",
+    }
+    assert verdict["n"] == {"seeds": 3, "seeds_planned": 3, "questions": 60, "samples": 360, "ungraded": 0}
+    assert verdict["runs"] == [f"{arm}/seed{seed}" for arm in ("strong", "weak") for seed in range(3)]
+    assert 0 < verdict["minimum_detectable_effect"] < 100
+
+
+def test_verdict_uses_the_seeds_that_both_arms_finished(root, tmp_path):
+    RunDir(root / "weak" / "seed1").clear()
+    build(make_spec(root, claims=(Claim("strong", ">", "weak", on="format"),)), tmp_path)
+    [verdict] = verdicts(tmp_path)
+    assert list(verdict["difference_by_seed"]) == ["0", "2"]
+    assert verdict["n"]["seeds"] == 2 and verdict["n"]["seeds_planned"] == 3
+
+
+def test_one_seed_supports_no_claim(tmp_path):
+    write_all(tmp_path / "runs", seeds=(0,))
+    spec = make_spec(tmp_path / "runs", seeds=(0,), claims=(Claim("strong", ">", "weak", on="format"),))
+    build(spec, tmp_path / "out")
+    [verdict] = verdicts(tmp_path / "out")
+    assert (verdict["status"], verdict["holds"], verdict["interval"]) == ("not_supported", False, None)
+    assert "two seeds" in verdict["reason"] and verdict["difference"] > 50
+    assert cells(tmp_path / "out")["strong", "format"]["best"] == "0"
+
+
+def test_no_common_seed_is_not_run(root, tmp_path):
+    for arm, seed in (("strong", 0), ("weak", 1), ("weak", 2)):
+        RunDir(root / arm / f"seed{seed}").clear()
+    build(make_spec(root, claims=(Claim("strong", ">", "weak", on="format"),)), tmp_path)
+    assert verdicts(tmp_path)[0]["status"] == "not_run"
+    assert verdicts(tmp_path)[0]["reason"] == "no seed is finished in both arms"
+
+
+def test_another_level_moves_the_line(root, tmp_path):
+    spec = make_spec(root, claims=(Claim("strong", ">", "weak", on="format"),))
+    build(spec, tmp_path / "a")
+    build(replace(spec, level=0.999), tmp_path / "b")
+    wide, narrow = verdicts(tmp_path / "b")[0], verdicts(tmp_path / "a")[0]
+    assert wide["interval"]["level"] == 0.999 and wide["interval"]["low"] < narrow["interval"]["low"]
+    assert "99.9 %" in (tmp_path / "b" / "table.md").read_text("utf-8")
+
+
+# ---- the numbers of the table
+
+
+def test_cell_by_hand(tmp_path):
+    # Two seeds, four questions, two samples each. Seed 0: question means 1, .5, 0, ungraded. Seed 1: 1, 1, .5, 0.
+    formats = {
+        0: [[1.0, 1.0], [0.0, 1.0], [0.0, None], [None, None]],
+        1: [[1.0, 1.0], [1.0, 1.0], [0.5, 1.0], [0.0, 0.0]],
+    }
+    for seed, values in formats.items():
+        write_run(tmp_path / "strong" / f"seed{seed}", {"format": values})
+    spec = make_spec(tmp_path, arms=("strong",), seeds=(0, 1), columns=COLUMNS[:1], base=None)
+    build(spec, tmp_path / "out")
+    cell = cells(tmp_path / "out")["strong", "format"]
+    assert float(cell["value"]) == pytest.approx(100 * (1.5 / 3 + 2.5 / 4) / 2)
+    assert (cell["questions"], cell["samples"], cell["ungraded"], cell["seeds"]) == ("4", "16", "3", "2")
+    expected = crossed_t([[1, 0.5, 0, math.nan], [1, 1, 0.5, 0]])
+    assert float(cell["low"]) == pytest.approx(max(0.0, 100 * expected.low))
+    assert float(cell["high"]) == pytest.approx(min(100.0, 100 * expected.high))
+    assert "(3 ungraded)" in (tmp_path / "out" / "table.md").read_text("utf-8")
+
+
+def test_base_row_has_wilson_over_questions(root, tmp_path):
+    report = build(make_spec(root), tmp_path)
+    cell = cells(tmp_path)["base/abc123", "format"]
+    expected = scipy.stats.binomtest(6, 60).proportion_ci(method="wilson")
+    assert (float(cell["value"]), cell["method"]) == (10.0, "Wilson")
+    assert (float(cell["low"]), float(cell["high"])) == pytest.approx((100 * expected.low, 100 * expected.high))
+    assert re.search(r"^Before RL \(base\)\s+10\.0 \[4\.7, 20\.1\] \(q\).* 1 x 60$", report.text, re.MULTILINE)
+    assert cells(tmp_path)["base/abc123", "correct"]["method"] == "bootstrap over questions"
+
+
+def test_a_perfect_share_still_has_an_interval(tmp_path):
+    for seed in range(3):
+        write_run(tmp_path / "strong" / f"seed{seed}", {"format": [[1.0]] * 50})
+    build(make_spec(tmp_path, arms=("strong",), columns=COLUMNS[:1], base=None), tmp_path / "out")
+    cell = cells(tmp_path / "out")["strong", "format"]
+    expected = scipy.stats.binomtest(150, 150).proportion_ci(method="wilson")
+    assert (float(cell["low"]), float(cell["high"])) == (pytest.approx(100 * expected.low), 100.0)
+
+
+def test_intervals_stay_inside_the_possible_values(root, tmp_path):
+    build(make_spec(root, claims=(Claim("erratic", ">", "weak", on="format"),)), tmp_path)
+    cell = cells(tmp_path)["erratic", "format"]
+    assert (float(cell["low"]), float(cell["high"])) == (0.0, 100.0)
+    assert float(cells(tmp_path)["erratic", "correct"]["low"]) >= -3.0
+    assert verdicts(tmp_path)[0]["interval"]["high"] <= 100.0
+
+
+def test_share_counts_values_that_reach_the_threshold(tmp_path):
+    values = [[3.0 - 1e-12], [2.9], [3.0], [-3.0]]
+    for seed in range(2):
+        write_run(tmp_path / "strong" / f"seed{seed}", {"correct": values})
+    column = Column("call", "Right call", "correct", at_least=3.0)
+    build(make_spec(tmp_path, arms=("strong",), seeds=(0, 1), columns=(column,), base=None), tmp_path / "out")
+    assert cells(tmp_path / "out")["strong", "call"]["value"] == "50.0"
+
+
+def test_best_is_marked_only_against_every_other_arm(root, tmp_path):
+    best = Column("format", "Correct format", "format", at_least=1.0)
+    worst = replace(best, name="fewest", better="lower")
+
+    def marked(out, **changes):
+        build(make_spec(root, columns=(best, worst), **changes), tmp_path / out)
+        return {key for key, cell in cells(tmp_path / out).items() if cell["best"] == "1"}
+
+    assert marked("two", arms=("strong", "weak")) == {("strong", "format"), ("weak", "fewest")}
+    value = float(cells(tmp_path / "two")["strong", "format"]["value"])
+    assert f"| Strong | **{value:.1f}** [" in (tmp_path / "two" / "table.md").read_text("utf-8")
+    assert f"\\textbf{{{value:.1f}}} [" in (tmp_path / "two" / "table.tex").read_text("utf-8")
+    assert marked("twin", arms=("strong", "weak", "twin")) == {("weak", "fewest")}
+    assert marked("erratic", arms=("strong", "weak", "erratic")) == set()
+    assert marked("absent", arms=("strong", "weak", "absent")) == set()
+    assert marked("alone", arms=("strong",)) == set()
+
+
+# ---- what is missing
+
+
+def test_deleting_a_run_changes_its_cells_and_no_other(root, tmp_path):
+    spec = make_spec(root, claims=(Claim("strong", ">", "twin", on="format"),))
+    build(spec, tmp_path / "before")
+    RunDir(root / "weak" / "seed2").clear()
+    report = build(spec, tmp_path / "after")
+    before, after = cells(tmp_path / "before"), cells(tmp_path / "after")
+    assert {key for key in before if before[key] != after[key]} == {("weak", "format"), ("weak", "correct")}
+    assert (after["weak", "format"]["seeds"], after["weak", "format"]["seed_list"]) == ("2", "0 1")
+    assert report.missing == ["weak/seed2 (not started)"]
+    assert "2 of 3 x 60" in report.text and "Weak: seed 2 not started" in report.text
+    assert verdicts(tmp_path / "before") == verdicts(tmp_path / "after")
+
+
+def test_an_arm_without_runs_and_an_unfinished_base_render_as_not_run(tmp_path):
+    root = tmp_path / "runs"
+    write_all(root, arms=("strong",))
+    RunDir(root / "base" / "abc123").clear()
+    write_run(root / "weak" / "seed0", planted("weak", 0), finish=False)
+    with RunDir.claim(root / "weak" / "seed1", {}, {}).lock():
+        report = build(make_spec(root, arms=("strong", "weak")), tmp_path / "out")
+    assert report.missing == [
+        "base/abc123 (not started)",
+        "weak/seed0 (unfinished)",
+        "weak/seed1 (still running)",
+        "weak/seed2 (not started)",
+    ]
+    for arm in ("weak", "base/abc123"):
+        cell = cells(tmp_path / "out")[arm, "format"]
+        assert (cell["value"], cell["low"], cell["note"]) == ("", "", "not run")
+    assert "| Weak | not run | not run | 0 of 3 seeds |" in (tmp_path / "out" / "table.md").read_text("utf-8")
+
+
+def test_nothing_run_at_all_is_still_a_report(tmp_path):
+    report = build(make_spec(tmp_path / "runs", claims=(Claim("strong", ">", "weak", on="format"),)), tmp_path / "out")
+    assert len(report.missing) == 13 and report.verdicts[0].status == "not_run"
+    assert {cell["note"] for cell in cells(tmp_path / "out").values()} == {"not run"}
+
+
+def test_ungraded_samples_are_counted_and_left_out(tmp_path):
+    root = tmp_path / "runs"
+    write_all(root, arms=("strong", "weak"))
+    shutil.rmtree(root / "strong" / "seed1")
+    values = planted("strong", 1, ungraded=range(5))
+    write_run(root / "strong" / "seed1", values)
+    report = build(
+        make_spec(root, arms=("strong", "weak"), claims=(Claim("strong", ">", "weak", on="format"),)), tmp_path
+    )
+    cell = cells(tmp_path)["strong", "format"]
+    means = [np.mean([s[0] for s in planted("strong", seed)["format"]]) for seed in (0, 2)]
+    means.append(np.mean([s[0] for s in values["format"] if s[0] is not None]))
+    assert float(cell["value"]) == pytest.approx(100 * np.mean(means))
+    assert (cell["ungraded"], cell["samples"], cell["questions"]) == ("5", "180", "60")
+    assert "(5 ungraded)" in report.text and "Ungraded values: 5 of 840" in " ".join(report.text.split())
+    assert verdicts(tmp_path)[0]["n"]["ungraded"] == 5
+
+
+def test_a_wholly_ungraded_seed_is_no_seed_of_that_column(tmp_path):
+    root = tmp_path / "runs"
+    write_all(root, arms=("strong", "weak"), seeds=(0, 1))
+    for arm in ("strong", "weak"):
+        shutil.rmtree(root / arm / "seed1")
+    write_run(root / "strong" / "seed1", planted("strong", 1, ungraded=range(60)))
+    write_run(root / "weak" / "seed1", {**planted("weak", 1), "format": [[None]] * 60})
+    shutil.rmtree(root / "weak" / "seed0")
+    build(make_spec(root, arms=("strong", "weak"), seeds=(0, 1)), tmp_path)
+    strong, weak = cells(tmp_path)["strong", "format"], cells(tmp_path)["weak", "format"]
+    assert (strong["seeds"], strong["ungraded"], strong["method"]) == ("1", "60", "Wilson")
+    assert (weak["seeds"], weak["value"], weak["note"]) == ("0", "", "ungraded")
+    assert cells(tmp_path)["strong", "correct"]["seeds"] == "2"
+
+
+# ---- renderings
+
+
+def test_renderings_agree(root, tmp_path):
+    report = build(make_spec(root), tmp_path)
+    markdown = (tmp_path / "table.md").read_text("utf-8")
+    latex = (tmp_path / "table.tex").read_text("utf-8")
+    for (arm, column), cell in cells(tmp_path).items():
+        digits = {"format": 1, "correct": 2}[column]
+        numbers = [f"{float(cell[key]):.{digits}f}" for key in ("value", "low", "high")]
+        printed = f"{numbers[0]} [{numbers[1]}, {numbers[2]}]"
+        assert printed in report.text and printed in markdown, arm
+        assert printed.replace("-", "$-$") in latex
+
+
+def test_embedded_numbers_never_stand_beside_the_papers(root, tmp_path):
+    build(make_spec(root), tmp_path / "small")
+    build(make_spec(root, scale="paper"), tmp_path / "big")
+    for name in ("table.md", "table.tex"):
+        text = (tmp_path / "small" / name).read_text("utf-8")
+        assert "not comparable with the paper's" in text
+        header = next(line for line in text.splitlines() if "Correct format" in line)
+        assert "paper" not in header.lower()
+        assert "not comparable" not in (tmp_path / "big" / name).read_text("utf-8")
+    assert "paper" not in (tmp_path / "small" / "table.csv").read_text("utf-8")
+
+
+def test_latex_is_balanced_and_escaped(root, tmp_path):
+    labels = {"strong": r"50% of a_b & c#$~^\{x}", "weak": "<weak>", "erratic": "Erratic", "twin": "Twin"}
+    RunDir(root / "twin" / "seed0").clear()
+    build(make_spec(root, labels=labels), tmp_path)
+    latex = (tmp_path / "table.tex").read_text("utf-8")
+    body = "\n".join(line for line in latex.splitlines() if not line.startswith("%"))
+    assert re.findall(r"\\begin\{(\w+)\}", body) == re.findall(r"\\end\{(\w+)\}", body)[::-1] == ["table", "tabular"]
+    bare = re.sub(r"\\[%&#$_{}\\]", "", body)  # what is left after escapes must be LaTeX of our own
+    assert bare.count("{") == bare.count("}") and bare.count("$") % 2 == 0
+    assert not re.search(r"[%#~<>]", bare)
+    assert not re.search(r"_|\^(?!\{)", re.sub(r"\$[^$]*\$|\\label\{[^}]*\}", "", bare))
+    rows = body.split("\\midrule")[1].split("\\bottomrule")[0].strip().splitlines()
+    assert len(rows) == 5
+    for row in rows:
+        assert row.endswith(r"\\") and re.sub(r"\\&", "", row).count("&") == 3
+    for command in re.findall(r"\\([a-zA-Z]+)", body):
+        assert command in {
+            "begin", "end", "centering", "caption", "label", "toprule", "midrule", "bottomrule", "textbf", "par",
+            "footnotesize", "times", "textbackslash", "textasciitilde", "textasciicircum", "textless", "textgreater",
+        }  # fmt: skip
+
+
+def test_markdown_cells_survive_pipes(root, tmp_path):
+    build(make_spec(root, labels={"strong": "a|b", "weak": "W", "erratic": "E", "twin": "T"}), tmp_path)
+    rows = [line for line in (tmp_path / "table.md").read_text("utf-8").splitlines() if line.startswith("|")]
+    assert len(rows) == 7 and {len(re.findall(r"(?<!\\)\|", row)) for row in rows} == {5}
+
+
+def test_deviations_stand_under_every_table(root, tmp_path):
+    report = build(make_spec(root), tmp_path)
+    plain = "kl: no KL penalty in 100% of the runs (expected: a_b slightly up)"
+    assert plain in report.text
+    assert plain.replace("_", "\\_") in (tmp_path / "table.md").read_text("utf-8")
+    assert plain.replace("_", "\\_").replace("%", "\\%") in (tmp_path / "table.tex").read_text("utf-8")
+
+
+# ---- the same runs, the same bytes
+
+
+def test_two_builds_are_identical_wherever_the_runs_lie(tmp_path):
+    claims = (Claim("strong", ">", "weak", on="format"), Claim("strong", ">", "absent", on="correct"))
+    outputs = []
+    for place, order in (("here", None), ("elsewhere/deep", [*range(30, 60), *range(30)])):
+        root = tmp_path / place
+        write_all(root, order=order)
+        build(make_spec(root, claims=claims, curves=("format", "correct")), root / "out")
+        outputs.append({path.name: path.read_bytes() for path in sorted((root / "out").iterdir())})
+    assert outputs[0] == outputs[1]
+    assert list(outputs[0]) == [
+        "curves.csv", "curves.pdf", "curves.png", "table.csv", "table.md", "table.tex", "verdict.json",
+    ]  # fmt: skip
+    for name, content in outputs[0].items():
+        assert str(tmp_path).encode() not in content, name
+    assert b"CreationDate" not in outputs[0]["curves.pdf"]
+
+
+def test_tables_are_written_before_matplotlib_is_missed(root, tmp_path, monkeypatch):
+    for name in [name for name in sys.modules if name.split(".")[0] == "matplotlib"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(PrerequisiteError, match=r"pip install 'gdpo-nemo\[report\]'"):
+        build(make_spec(root, curves=("format",)), tmp_path / "out")
+    written = {path.name for path in (tmp_path / "out").iterdir()}
+    assert written == {"curves.csv", "table.csv", "table.md", "table.tex", "verdict.json"}
+
+
+# ---- wrong input
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"claims": (Claim("strnog", ">", "weak", on="format"),)}, "Did you mean 'strong'"),
+        ({"claims": (Claim("strong", ">", "weak", on="formt"),)}, "Did you mean 'format'"),
+        ({"columns": (Column("x", "X", "formatt"),)}, "Did you mean 'format'"),
+        ({"curves": ("corect",)}, "Did you mean 'correct'"),
+    ],
+)
+def test_unknown_names_are_refused_before_anything_is_written(root, tmp_path, changes, message):
+    with pytest.raises(UnknownNameError, match=message):
+        build(make_spec(root, **changes), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("changes", [{"runs": {}}, {"columns": ()}])
+def test_an_empty_report_is_refused(root, tmp_path, changes):
+    with pytest.raises(InputError):
+        build(make_spec(root, **changes), tmp_path)
+
+
+def test_runs_that_cannot_be_paired_are_refused(tmp_path):
+    spec = make_spec(tmp_path, arms=("strong", "weak"), seeds=(0,), columns=COLUMNS[:1], base=None)
+    write_run(tmp_path / "strong" / "seed0", {"format": [[1.0], [0.0]]})
+    write_run(tmp_path / "weak" / "seed0", {"format": [[1.0], [0.0], [1.0]]})
+    with pytest.raises(InputError, match="2 questions, weak/seed0 has 3"):
+        build(spec, tmp_path / "out")
+    shutil.rmtree(tmp_path / "weak")
+    write_run(tmp_path / "weak" / "seed0", {"format": [[1.0, 1.0], [0.0, 0.0]]})
+    with pytest.raises(InputError, match="1 samples per question, weak/seed0 has 2"):
+        build(spec, tmp_path / "out")
+    run = RunDir(tmp_path / "weak" / "seed0")
+    run.write_evaluation("questions", [{"row_id": "q000"}, {"row_id": "other"}])
+    with pytest.raises(InputError, match="was not asked"):
+        build(spec, tmp_path / "out")
+    run.write_evaluation("scores", [{"row_id": q, "index": 0, "values": {"format": 1}} for q in ("q000", "other")])
+    run.finish({"evaluation": {}})
+    with pytest.raises(InputError, match=r"different questions, e\.g\. only one has 'other'"):
+        build(spec, tmp_path / "out")
+
+
+def test_a_finished_run_without_evaluation_is_refused(tmp_path):
+    RunDir.claim(tmp_path / "strong" / "seed0", {}, {}).finish({"steps": 3})
+    with pytest.raises(InputError, match="holds no evaluation"):
+        build(make_spec(tmp_path, arms=("strong",), seeds=(0,), base=None), tmp_path / "out")

@@ -60,7 +60,8 @@ class ModelConfig(Strict):
     """Which causal LM. ``tiny`` builds a Qwen2 model of the given size over the task's own vocabulary."""
 
     name: str = Field(default="tiny", description="tiny, smollm2, a local Hugging Face directory, or a hub id")
-    hidden_size: int = 96
+    hidden_size: int = 64
+    intermediate_size: int = 192
     num_layers: int = 2
     num_heads: int = 4
     device: str = "cpu"
@@ -71,10 +72,11 @@ class WarmupConfig(Strict):
     """Supervised phase before reinforcement learning: clean demonstrations, then a noisy behaviour mix."""
 
     seed: int = 0
-    clean_steps: int = 1000
-    noisy_steps: int = 300
+    clean_steps: int = 300
+    noisy_steps: int = 150
+    pool_rows: int = Field(default=2048, description="rows that demonstrations are drawn for")
     batch_size: int = 64
-    lr: float = 3e-3
+    lr: float = 4e-3
     noisy_lr: float = 1e-3
     weight_decay: float = 0.0
     mix: BehaviourMix = BehaviourMix()
@@ -98,7 +100,7 @@ class TrainConfig(Strict):
     rollouts_per_prompt: int = Field(default=8, ge=1)
     minibatch_prompts: int | None = Field(default=None, description="prompts per optimiser step; None: all")
     microbatch_rollouts: int | None = Field(default=None, description="rollouts per backward pass; None: all")
-    max_new_tokens: int = Field(default=40, ge=1)
+    max_new_tokens: int = Field(default=24, ge=1)
     temperature: float = Field(default=1.0, gt=0)
     lr: float = 3e-4
     weight_decay: float = 0.0

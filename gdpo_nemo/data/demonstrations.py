@@ -49,12 +49,14 @@ def demonstrate(world: ToolWorld, row: Row, mix: BehaviourMix, rng: np.random.Ge
             for relation in path:
                 here = reached[-1] if reached else start
                 right = world.destination_of(here, relation)
-                reached.append(str(rng.choice(world.cities)) if rng.random() < mix.step_noise else right)
+                reached.append(
+                    world.cities[int(rng.integers(world.num_cities))] if rng.random() < mix.step_noise else right
+                )
             thought, destination = think_text(path, reached), reached[-1]
         else:
             destination = follow(world, start, path)[-1]
             if rng.random() < mix.direct_noise:
-                destination = str(rng.choice(world.cities))
+                destination = world.cities[int(rng.integers(world.num_cities))]
             thought = ""
         answer = f"<tool_call>\n{call_text(world, destination, row.fields['day'])}\n</tool_call>"
     if not thinks:

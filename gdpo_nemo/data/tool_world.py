@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal
@@ -91,18 +91,17 @@ class ToolWorld:
             yield self._row(split, rng)
 
     def _row(self, split: Split, rng: np.random.Generator) -> Row:
-        transports = [str(name) for name in rng.permutation(TRANSPORTS[: self.num_tools])]
-        tools = [tool_description(transport) for transport in transports]
+        tools = [tool_description(TRANSPORTS[i]) for i in rng.permutation(self.num_tools)]
         if rng.random() < self.small_talk_share:
-            text = str(rng.choice(SMALL_TALK))
+            text = _pick(SMALL_TALK, rng)
             fields: dict[str, Any] = {"tools": tools, "user": text, "path": (), "day": "", "start": ""}
             return Row(_row_id(split, fields), fields, gold_completion(self, fields))
-        day = str(rng.choice(DAYS))
+        day = _pick(DAYS, rng)
         while True:
             fewest = 2 if split == "heldout" and self.max_hops > 1 else 1
             hops = int(rng.integers(fewest, self.max_hops + 1))
-            start = str(rng.choice(self.cities))
-            path = tuple(str(name) for name in rng.choice(self.relations, size=hops))
+            start = _pick(self.cities, rng)
+            path = tuple(_pick(self.relations, rng) for _ in range(hops))
             if self._split_of(start, path) in (split, "both"):
                 break
         user = f"Start at {start}, follow {', '.join(path)}. Book my trip to the city I reach, for {day}."
@@ -125,6 +124,10 @@ def _facts(world: ToolWorld) -> tuple[dict[tuple[str, str], str], dict[str, str]
             leads_to[relation, city] = str(other)
     served_by = {city: TRANSPORTS[i % world.num_tools] for i, city in enumerate(rng.permutation(world.cities))}
     return leads_to, {str(city): transport for city, transport in served_by.items()}
+
+
+def _pick(options: Sequence[str], rng: np.random.Generator) -> str:
+    return options[int(rng.integers(len(options)))]
 
 
 def _row_id(split: Split, fields: Mapping[str, Any]) -> str:
@@ -156,9 +159,9 @@ def call_text(world: ToolWorld, destination: str, day: str) -> str:
     )
 
 
-def think_text(path: tuple[str, ...], reached: list[str]) -> str:
-    """The worked steps, e.g. ``twin is Lima, rival is Paris``."""
-    return ", ".join(f"{relation} is {city}" for relation, city in zip(path, reached, strict=True))
+def think_text(path: Sequence[str], reached: Sequence[str]) -> str:
+    """The worked steps: each relation with the city it leads to, e.g. ``twin Lima, rival Paris``."""
+    return ", ".join(f"{relation} {city}" for relation, city in zip(path, reached, strict=True))
 
 
 def gold_completion(world: ToolWorld, fields: Mapping[str, Any]) -> str:

@@ -1,0 +1,25 @@
+"""A small readable trainer for one machine: CPU, or one GPU.
+
+``python -m gdpo_nemo.backends.embedded RUN_DIR`` performs the run that the directory describes.
+This module itself imports no torch.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from gdpo_nemo.config import EmbeddedConfig, content_hash
+from gdpo_nemo.prompts.tool_calling import template
+
+WARMUP_VERSION = 1  # raise when a change of code changes what a warm-up produces
+
+
+def base_hash(config: EmbeddedConfig) -> str:
+    """Names the warm-up model by all that determines it, so that runs can share it."""
+    blocks = config.model_dump(mode="json", include={"data", "model", "warmup", "evaluation", "threads"})
+    return content_hash(WARMUP_VERSION, template(), blocks)
+
+
+def base_dir(run_dir: Path, base: str) -> Path:
+    """Where the warm-up run lies for a run directory ``<model>/<arm>/seed<N>``."""
+    return run_dir.resolve().parent.parent / "base" / base

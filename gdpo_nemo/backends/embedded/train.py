@@ -1,0 +1,167 @@
+"""The reinforcement-learning loop: sample groups, score, advantages, clipped surrogate, AdamW.
+
+Each step depends on the configuration, the seed and the weights alone (every random stream is named
+by its step), so a run resumed from a checkpoint repeats what an uninterrupted run does.
+"""
+
+from __future__ import annotations
+
+import time
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gdpo_nemo.backends.embedded import base_dir
+from gdpo_nemo.backends.embedded.evaluate import evaluate
+from gdpo_nemo.backends.embedded.model import describe, load, save
+from gdpo_nemo.backends.embedded.sampling import Samples, positions, sample
+from gdpo_nemo.config import RunConfig, TrainConfig
+from gdpo_nemo.errors import RunDirError
+from gdpo_nemo.losses import clipped_surrogate, kl_estimate, token_weights
+from gdpo_nemo.method import Method
+from gdpo_nemo.prompts.tool_calling import build_prompt
+from gdpo_nemo.randomness import stream, stream_seed
+from gdpo_nemo.run_dir import RunDir
+
+
+def train(run: RunDir, config: RunConfig) -> None:
+    """Train from the base model or the last checkpoint, evaluate, and finish the run.
+
+    Raises:
+        RunDirError: the base model is not there or unfinished.
+    """
+    spec = config.embedded.train
+    method = Method(config.gdpo)
+    start, checkpoint = run.resume_point()
+    base = _base_checkpoint(run, config)
+    model, tokenizer = load(config.embedded, checkpoint or base)
+    reference = load(config.embedded, base)[0].eval() if spec.loss.kl_coef else None
+    optimizer = torch.optim.AdamW(model.parameters(), lr=spec.lr, weight_decay=spec.weight_decay, fused=True)
+    if checkpoint:
+        optimizer.load_state_dict(torch.load(checkpoint / "optimizer.pt", weights_only=True))
+    print(f"{describe(model)}; steps {start + 1} to {spec.steps}")
+    for step in range(start + 1, spec.steps + 1):
+        started = time.perf_counter()
+        metrics, timing = train_step(model, tokenizer, reference, optimizer, config, method, step)
+        run.append_metrics({"step": step} | metrics)
+        if step % spec.checkpoint_every == 0 or step == spec.steps:
+            with run.new_checkpoint(step) as folder:
+                save(model, tokenizer, folder)
+                torch.save(optimizer.state_dict(), folder / "optimizer.pt")
+        run.append_timing({"step": step, "step_s": time.perf_counter() - started} | timing)
+    run.finish({"steps": spec.steps, "evaluation": evaluate(model, tokenizer, run, config, method)})
+
+
+def _base_checkpoint(run: RunDir, config: RunConfig) -> Path | None:
+    if config.base is None:
+        return None
+    base = RunDir(base_dir(run.path, config.base))
+    if not base.exists() or base.result() is None:
+        raise RunDirError(f"the warm-up model {base.path} is missing or unfinished; `gdpo run` makes it first")
+    return base.checkpoints()[-1][1]
+
+
+def train_step(
+    model: Any,
+    tokenizer: Any,
+    reference: Any | None,
+    optimizer: torch.optim.Optimizer,
+    config: RunConfig,
+    method: Method,
+    step: int,
+) -> tuple[dict[str, float], dict[str, float]]:
+    """One batch of rollouts and the optimiser steps on it; returns metrics and wall times in seconds."""
+    spec = config.embedded.train
+    rows = list(islice(config.embedded.data.rows("train", stream(config.seed, "data", step)), spec.prompts_per_step))
+    started = time.perf_counter()
+    samples = sample(
+        model,
+        tokenizer,
+        [build_prompt(row) for row in rows],
+        rollouts_per_prompt=spec.rollouts_per_prompt,
+        max_new_tokens=spec.max_new_tokens,
+        temperature=spec.temperature,
+        seed=stream_seed(config.seed, "sampling", step),
+    )
+    sampled = time.perf_counter()
+    group_ids_B = torch.arange(len(rows)).repeat_interleave(spec.rollouts_per_prompt)
+    vectors = [method.reward(rows[int(g)], rollout) for g, rollout in zip(group_ids_B, samples.rollouts, strict=True)]
+    advantages_B, health = method.advantages(method.matrix(vectors), group_ids_B)
+    scored = time.perf_counter()
+    updates = update(model, reference, optimizer, samples, advantages_B, spec)
+    lengths = [rollout.length_tokens for rollout in samples.rollouts]
+    metrics = health.as_metrics() | updates | {"length/mean": sum(lengths) / len(lengths)}
+    metrics["frac_truncated"] = sum(r.truncated for r in samples.rollouts) / len(samples.rollouts)
+    timing = {"sample_s": sampled - started, "score_s": scored - sampled, "update_s": time.perf_counter() - scored}
+    return metrics, timing
+
+
+def update(
+    model: Any,
+    reference: Any | None,
+    optimizer: torch.optim.Optimizer,
+    samples: Samples,
+    advantages_B: Tensor,
+    spec: TrainConfig,
+) -> dict[str, float]:
+    """The optimiser steps on one batch, mini-batch by mini-batch, micro-batch by micro-batch."""
+    device = samples.ids_B_T.device
+    advantages_B = advantages_B.to(device)
+    rollouts = len(advantages_B)
+    per_minibatch = (spec.minibatch_prompts or spec.prompts_per_step) * spec.rollouts_per_prompt
+    per_microbatch = spec.microbatch_rollouts or per_minibatch
+    everything = torch.arange(rollouts, device=device)
+    on_policy = per_minibatch >= rollouts  # one step per batch: the policy that sampled is the one that learns
+    old_logp = None
+    if not on_policy:
+        with torch.no_grad():
+            pieces = [
+                _log_probs(model, samples, part, spec.temperature)[0] for part in everything.split(per_microbatch)
+            ]
+        old_logp = torch.cat(pieces)
+    totals = dict.fromkeys(("loss", "kl", "entropy", "clip_fraction", "grad_norm"), 0.0)
+    minibatches = everything.split(per_minibatch)
+    for minibatch in minibatches:
+        weights = token_weights(samples.response_B_R[minibatch], spec.loss.aggregation)
+        optimizer.zero_grad(set_to_none=True)
+        for rows, weight in zip(minibatch.split(per_microbatch), weights.split(per_microbatch), strict=True):
+            logp, entropy = _log_probs(model, samples, rows, spec.temperature)
+            old = logp.detach() if old_logp is None else old_logp[rows]
+            policy, clipped = clipped_surrogate(
+                logp, old, advantages_B[rows], clip_low=spec.loss.clip_low, clip_high=spec.loss.clip_high
+            )
+            loss = (policy * weight).sum()
+            if reference is not None:
+                with torch.no_grad():
+                    reference_logp = _log_probs(reference, samples, rows, spec.temperature)[0]
+                kl = (kl_estimate(logp, reference_logp, spec.loss.kl_estimator) * weight).sum()
+                loss = loss + spec.loss.kl_coef * kl
+                totals["kl"] += kl.item()
+            loss.backward()
+            totals["loss"] += loss.item()
+            totals["entropy"] += (entropy * weight).sum().item()
+            totals["clip_fraction"] += (clipped * weight).sum().item()
+        totals["grad_norm"] += torch.nn.utils.clip_grad_norm_(model.parameters(), spec.grad_clip).item()
+        optimizer.step()
+    return {name: total / len(minibatches) for name, total in totals.items()}
+
+
+def _log_probs(model: Any, samples: Samples, rows: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+    """Log-probability and entropy [b, R] of the response tokens of some rollouts, at the sampling temperature."""
+    width = samples.response_B_R.shape[1]
+    ids, attention = samples.ids_B_T[rows], samples.attention_B_T[rows]
+    logits = model(
+        input_ids=ids,
+        attention_mask=attention,
+        position_ids=positions(attention),
+        logits_to_keep=width + 1,
+        use_cache=False,
+    ).logits[:, :-1]
+    log_softmax = torch.log_softmax(logits.float() / temperature, dim=-1)
+    logp = log_softmax.gather(-1, ids[:, -width:, None])[..., 0]
+    with torch.no_grad():
+        entropy = -(log_softmax.exp() * log_softmax).sum(dim=-1)
+    return logp, entropy

@@ -1,0 +1,79 @@
+"""Supervised warm-up: the world's facts and the format first, then a noisy mix of behaviours."""
+
+from __future__ import annotations
+
+import time
+from itertools import islice
+from typing import Any
+
+import torch
+from torch.nn import functional
+
+from gdpo_nemo.backends.embedded.evaluate import evaluate
+from gdpo_nemo.backends.embedded.model import describe, load, save
+from gdpo_nemo.backends.embedded.sampling import encode, left_pad, positions
+from gdpo_nemo.config import RunConfig
+from gdpo_nemo.data.demonstrations import CLEAN, demonstrate
+from gdpo_nemo.method import Method
+from gdpo_nemo.prompts.tool_calling import build_prompt
+from gdpo_nemo.randomness import stream
+from gdpo_nemo.run_dir import RunDir
+
+REPORT_EVERY = 25
+
+
+def warm_up(run: RunDir, config: RunConfig) -> None:
+    """Train the model that every arm starts from, evaluate it, and finish the run.
+
+    A killed warm-up starts again from the beginning: it is short, and its result is shared.
+    """
+    spec, world = config.embedded.warmup, config.embedded.data
+    method = Method(config.gdpo)
+    run.resume_point()
+    model, tokenizer = load(config.embedded)
+    print(f"warm-up of {describe(model)}: {spec.clean_steps} clean and {spec.noisy_steps} noisy steps")
+    optimizer = torch.optim.AdamW(model.parameters(), lr=spec.lr, weight_decay=spec.weight_decay, fused=True)
+    rng = stream(spec.seed, "warmup")
+    pool = list(islice(world.rows("train", rng), spec.pool_rows))
+    pool_prompts = encode(tokenizer, [build_prompt(row) for row in pool])
+    model.train()
+    total, started = spec.clean_steps + spec.noisy_steps, time.perf_counter()
+    for step in range(1, total + 1):
+        clean = step <= spec.clean_steps
+        for group in optimizer.param_groups:
+            group["lr"] = _learning_rate(step, spec.clean_steps, spec.lr) if clean else spec.noisy_lr
+        batch = rng.integers(len(pool), size=spec.batch_size)
+        texts = [demonstrate(world, pool[i], CLEAN if clean else spec.mix, rng) for i in batch]
+        loss = _supervised_loss(model, tokenizer, [pool_prompts[i] for i in batch], texts)
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        if step % REPORT_EVERY == 0 or step == total:
+            run.append_metrics({"step": step, "phase": "clean" if clean else "noisy", "loss": loss.item()})
+            run.append_timing({"step": step, "elapsed_s": time.perf_counter() - started})
+    with run.new_checkpoint(total) as folder:
+        save(model, tokenizer, folder)
+    run.finish({"steps": total, "evaluation": evaluate(model, tokenizer, run, config, method)})
+
+
+def _learning_rate(step: int, total: int, peak: float) -> float:
+    """Linear ramp over the first 5 %, then linear decay to a tenth."""
+    ramp = max(1, total // 20)
+    return peak * min(step / ramp, 1 - 0.9 * max(0, step - ramp) / max(1, total - ramp))
+
+
+def _supervised_loss(model: Any, tokenizer: Any, prompts: list[list[int]], texts: list[str]) -> torch.Tensor:
+    """Mean negative log-likelihood of the response tokens, end token included."""
+    responses = [ids + [tokenizer.eos_token_id] for ids in tokenizer(texts, add_special_tokens=False)["input_ids"]]
+    whole = [prompt + response for prompt, response in zip(prompts, responses, strict=True)]
+    ids, mask = left_pad(whole, tokenizer.pad_token_id, model.device)
+    from_end = torch.arange(ids.shape[1], 0, -1, device=ids.device)
+    lengths = torch.tensor([len(response) for response in responses], device=ids.device)
+    longest = int(lengths.max())
+    is_response = from_end[None, :] <= lengths[:, None]
+    logits = model(
+        input_ids=ids, attention_mask=mask, position_ids=positions(mask), logits_to_keep=longest + 1, use_cache=False
+    ).logits[:, :-1]
+    targets = ids[:, -longest:].masked_fill(~is_response[:, -longest:], -100)
+    return functional.cross_entropy(logits.float().flatten(0, 1), targets.flatten())

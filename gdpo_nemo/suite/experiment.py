@@ -14,6 +14,7 @@ SMOKE_OVERRIDES = {
         "embedded.warmup.clean_steps=30",
         "embedded.warmup.noisy_steps=5",
         "embedded.warmup.batch_size=16",
+        "embedded.warmup.pool_rows=64",
         "embedded.train.steps=6",
         "embedded.train.prompts_per_step=4",
         "embedded.train.rollouts_per_prompt=4",

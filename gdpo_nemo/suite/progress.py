@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TextIO
 
 from gdpo_nemo.suite.grid import Run
@@ -27,7 +28,7 @@ class Progress:
         self._num_over = 0
         self._stream = stream
         self._looked = self._spoke = time.monotonic()
-        self._bar = self._new_bar() if stream.isatty() else None
+        self._bar = self._new_bar() if has_room(stream) else None
 
     def started(self, job: Job) -> None:
         """A run was started."""
@@ -38,9 +39,10 @@ class Progress:
         run = self._runs[ended.job.name]
         self._running.remove(run.name)
         self._num_over += 1
-        if ended.exit_code == 0:
+        result = run.dir.result()
+        if ended.exit_code == 0 and result is not None:
             self._steps[run.name] = run.total_steps
-            self.say(f"finished {run.name} in {duration(ended.elapsed_s)}: {summary(run.dir.result())}")
+            self.say(f"finished {run.name} in {duration(ended.elapsed_s)}: {summary(result)}")
         else:
             tail = "\n".join(f"    {line}" for line in run.dir.log_tail())
             self.say(f"FAILED {run.name}: {describe_exit(ended.exit_code)}. The end of {run.dir.log_path}:\n{tail}")
@@ -93,10 +95,14 @@ class Progress:
         return tqdm(total=self._total, initial=self._first, unit="step", file=self._stream, leave=False, smoothing=0.05)
 
 
-def summary(result: dict[str, Any] | None) -> str:
+def has_room(stream: TextIO) -> bool:
+    """Whether a bar can be drawn there: a terminal that knows its size (some containers' do not)."""
+    return stream.isatty() and min(os.get_terminal_size(stream.fileno())) > 0
+
+
+def summary(result: Mapping[str, Any]) -> str:
     """The mean rewards of a finished run in one line."""
-    evaluation = (result or {}).get("evaluation", {})
-    means = {key.split("/")[1]: value for key, value in evaluation.items() if key.startswith("reward/")}
+    means = {key.split("/")[1]: value for key, value in result["evaluation"].items() if key.startswith("reward/")}
     return ", ".join(f"{name} {'-' if value is None else format(value, '.3f')}" for name, value in means.items())
 
 

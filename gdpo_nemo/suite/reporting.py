@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 from gdpo_nemo.errors import OutsideBandError, PrerequisiteError
 from gdpo_nemo.report.spec import ReportSpec
-from gdpo_nemo.suite.answer import Answer
+from gdpo_nemo.suite.answer import Answer, shortened
 from gdpo_nemo.suite.grid import Selection, bases, check_comparable
 
 if TYPE_CHECKING:
@@ -38,12 +38,15 @@ def check(selection: Selection) -> Answer:
 
     spec, built = _build(selection)
     lines = [claim_line(spec, verdict) for verdict in built.verdicts]
-    supported = sum(verdict.status == "supported" for verdict in built.verdicts)
-    lines.append(f"{supported} of {len(built.verdicts)} claims supported; {spec.level:.0%} intervals")
-    exit_code = 0 if supported == len(built.verdicts) else OutsideBandError.exit_code
-    if built.missing:
-        lines.append(f"not finished: {', '.join(built.missing)}; finish them with `run`")
+    statuses = [verdict.status for verdict in built.verdicts]
+    lines.append(f"{statuses.count('supported')} of {len(statuses)} claims supported; {spec.level:.0%} intervals")
+    exit_code = 0
+    if built.missing or "not_run" in statuses:
         exit_code = PrerequisiteError.exit_code
+        absent = shortened(built.missing) or "some claims are about arms that were not run"
+        lines.append(f"cannot judge everything yet: {absent}; `run` does what is missing")
+    elif statuses.count("supported") < len(statuses):
+        exit_code = OutsideBandError.exit_code
     return Answer("\n".join(lines), {"supported": exit_code == 0, **_as_data(built)}, exit_code)
 
 

@@ -1,5 +1,7 @@
 """A run that is stopped in any way goes on to the same bytes."""
 
+import json
+import os
 import random
 import shutil
 import signal
@@ -9,7 +11,7 @@ import time
 
 import pytest
 
-from gdpo_nemo.run_dir import RunDir, RunTree
+from gdpo_nemo.run_dir import RunTree
 
 TREE = "runs/tool_calling/embedded/tiny"
 LINE = ("run", "tool_calling", "--smoke", "--arms", "gdpo", "--seeds", "0", "--out", "runs")
@@ -93,27 +95,39 @@ def test_killed_again_and_again_at_any_moment_it_arrives_at_the_same_bytes(gdpo,
     assert_same_bytes(RunTree(tmp_path / TREE).run("gdpo", 0), smoke)
 
 
-def test_fresh_starts_the_selected_runs_again_and_keeps_a_warm_up_that_others_use(gdpo, smoke, finished):
-    tree = RunTree(finished / TREE)
-    [base] = (finished / TREE / "base").iterdir()
-
-    def created(run):
-        return run.provenance()["created"]
-
-    before = {path: created(RunDir(path)) for path in (base, tree.run("grpo", 0).path, tree.run("gdpo", 0).path)}
-    done = gdpo(*LINE, "--fresh", cwd=finished)
-    assert done.returncode == 0, done.stderr
-    assert "is kept: other runs started from it" in done.stderr
-    assert [created(RunDir(path)) == moment for path, moment in before.items()] == [True, True, False]
-    assert_same_bytes(tree.run("gdpo", 0), smoke)
+@pytest.fixture
+def broken_torch(environment, tmp_path):
+    """Every process started from now on finds a torch that cannot be loaded."""
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "torch.py").write_text("raise ImportError('libtorch.so: no such file')\n")
+    before = environment["PYTHONPATH"]
+    environment["PYTHONPATH"] = f"{tmp_path / 'broken'}{os.pathsep}{before}"
+    yield
+    environment["PYTHONPATH"] = before
 
 
-def test_a_failing_child_shows_the_end_of_its_log_and_the_command_that_goes_on(gdpo, warmed_up, tmp_path):
-    checkpoint = next(next((tmp_path / TREE / "base").iterdir()).glob("checkpoints/*"))
-    (checkpoint / "config.json").write_text("{broken")
+def test_when_the_warm_up_fails_nothing_else_starts(gdpo, broken_torch, tmp_path):
     done = gdpo(*LINE, cwd=tmp_path)
     assert done.returncode == 1
-    assert "FAILED gdpo seed0: exit code" in done.stderr
-    assert str(warmed_up.log_path.relative_to(tmp_path)) in done.stderr
+    assert "FAILED warm-up: exit code 1" in done.stderr and "libtorch.so: no such file" in done.stderr
     assert f"go on with: gdpo {' '.join(LINE)}" in done.stderr
-    assert RunDir(warmed_up.path).state() == "started"
+    assert not RunTree(tmp_path / TREE).run("gdpo", 0).log_path.exists()
+
+
+def test_fresh_clears_the_selected_runs_and_a_failure_names_log_and_next_command(gdpo, finished, broken_torch):
+    tree = RunTree(finished / TREE)
+    [base] = (finished / TREE / "base").iterdir()
+    kept = [path / "provenance.json" for path in (base, tree.run("grpo", 0).path)]
+    before = [path.stat().st_mtime_ns for path in kept]
+    done = gdpo(*LINE, "--fresh", "--json", cwd=finished)
+    assert done.returncode == 1
+    assert "is kept: other runs started from it" in done.stderr
+    assert [path.stat().st_mtime_ns for path in kept] == before
+    run = tree.run("gdpo", 0)
+    assert (run.state(), run.metrics()) == ("started", [])
+    assert f"FAILED gdpo seed0: exit code 1. The end of {run.log_path.relative_to(finished)}" in done.stderr
+    assert f"go on with: gdpo {' '.join(LINE)} --json" in done.stderr
+    answer = json.loads(done.stdout)
+    assert (answer["failed"], answer["reused"]) == (["gdpo seed0"], [])
+    assert answer["runs"] == [{"name": "gdpo seed0", "state": "started", "path": f"{TREE}/gdpo/seed0", "result": None}]
+    assert len(answer["report"]["verdicts"]) == 6

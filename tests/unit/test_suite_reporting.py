@@ -1,0 +1,122 @@
+"""Verdicts of the command line, on evaluations written by hand."""
+
+import json
+
+import pytest
+
+from gdpo_nemo.run_dir import RunDir
+from gdpo_nemo.suite.command_line import execute
+from gdpo_nemo.suite.grid import Selection, resolve
+from gdpo_nemo.suite.programs import find
+
+AS_IN_THE_PAPER = {"grpo_no_std": 0.2, "grpo": 0.5, "gdpo": 0.9}
+QUESTIONS = 60
+
+
+def write(folder, share_by_arm, seeds=(0, 1, 2), overrides=()):
+    """Finished runs in which a given share of the answers is right in both rewards."""
+    selection = Selection(
+        find("tool_calling"), "embedded", tuple(share_by_arm), seeds, "tiny", folder, overrides=overrides
+    )
+    grid = resolve(selection)
+    for run in (grid.base, *grid.runs):
+        share = share_by_arm.get(run.dir.path.parent.name, 0.1)
+        RunDir.claim(run.dir.path, run.settings, {})
+        rows = [f"row{i}" for i in range(QUESTIONS)]
+        right = [(7 * i + run.config.seed) % QUESTIONS < share * QUESTIONS for i in range(QUESTIONS)]
+        run.dir.write_evaluation("questions", [{"row_id": row, "messages": [], "gold": ""} for row in rows])
+        scores = [
+            {
+                "row_id": row,
+                "index": 0,
+                "values": {"format": float(hit), "correct": 3.0 if hit else -3.0},
+                "reasons": {},
+            }
+            for row, hit in zip(rows, right, strict=True)
+        ]
+        run.dir.write_evaluation("scores", scores)
+        evaluation = {"questions": QUESTIONS, "samples_per_question": 1, "ungraded": 0, "reward/format/mean": share}
+        run.dir.finish({"steps": run.total_steps, "evaluation": evaluation})
+
+
+@pytest.fixture
+def call(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+
+    def run(line):
+        code = execute(line.split())
+        return code, capsys.readouterr()
+
+    return run
+
+
+def test_the_order_of_the_paper_passes(call, tmp_path):
+    write(tmp_path / "runs", AS_IN_THE_PAPER)
+    code, output = call("check tool_calling --json")
+    answer = json.loads(output.out)
+    assert code == 0
+    assert answer["supported"] and answer["missing"] == []
+    assert [verdict["status"] for verdict in answer["verdicts"]] == ["supported"] * 6
+
+
+def test_another_order_is_outside_the_band_and_every_claim_is_listed(call, tmp_path):
+    write(tmp_path / "runs", AS_IN_THE_PAPER | {"gdpo": 0.5})
+    code, output = call("check tool_calling")
+    assert code == 4
+    lines = output.out.splitlines()
+    assert len(lines) == 7
+    assert all("difference" in line and "[" in line and f"n = 3 x {QUESTIONS}" in line for line in lines[:6])
+    assert lines[6].startswith("4 of 6 claims supported")
+
+
+def test_without_all_runs_nothing_is_judged(call, tmp_path):
+    write(tmp_path / "runs", AS_IN_THE_PAPER, seeds=(0, 1))
+    code, output = call("check tool_calling")
+    assert code == 3
+    assert "gdpo/seed2" in output.out and "`run` does what is missing" in output.out
+    assert call("check tool_calling --seeds 0-1")[0] == 0
+    write(tmp_path / "other", {"grpo": 0.5, "gdpo": 0.9})
+    code, output = call("check tool_calling --arms grpo,gdpo --out other")
+    assert code == 3
+    assert "arms that were not run" in output.out
+
+
+def test_a_report_covers_what_is_on_disk_beyond_what_was_asked_for(call, tmp_path):
+    write(tmp_path / "runs", AS_IN_THE_PAPER | {"gdpo_no_batch_norm": 0.8}, seeds=(0, 1, 2, 7))
+    code, output = call("report tool_calling --arms gdpo --seeds 0")
+    assert code == 0
+    assert "GDPO w/o batch norm" in output.out and "GRPO w/o std" in output.out
+    assert f"4 x {QUESTIONS}" in output.out
+    assert "not run" not in output.out
+    assert "rewards rescaled" not in output.out
+
+
+def test_runs_with_other_settings_do_not_share_a_table(call, tmp_path):
+    write(tmp_path / "runs", {"grpo": 0.5})
+    write(tmp_path / "runs", {"gdpo": 0.9}, overrides=("embedded.train.steps=7",))
+    for command in ("report", "check"):
+        code, output = call(f"{command} tool_calling")
+        assert code == 1
+        assert "embedded.train.steps: 100 and 7" in output.err
+
+
+def test_seeds_of_an_arm_may_differ_in_the_seed_only(call, tmp_path):
+    write(tmp_path / "runs", {"gdpo": 0.9}, seeds=(0,))
+    write(tmp_path / "runs", {"gdpo": 0.9}, seeds=(1,), overrides=("gdpo.eps=0.1",))
+    code, output = call("report tool_calling")
+    assert code == 1
+    assert "gdpo.eps: 1e-06 and 0.1" in output.err
+
+
+def test_unfinished_and_unstarted_runs_have_words(call, tmp_path):
+    write(tmp_path / "runs", {"gdpo": 0.9}, seeds=(0, 1))
+    run = RunDir(tmp_path / "runs/tool_calling/embedded/tiny/gdpo/seed1")
+    (run.path / "result.json").unlink()
+    run.append_metrics({"step": 3, "reward/format/mean": 0.25, "reward/correct/mean": -1.5})
+    code, output = call("status tool_calling --json")
+    rows = {row["name"]: row for row in json.loads(output.out)["runs"]}
+    assert code == 0
+    assert rows["gdpo seed1"]["state"] == "stopped"
+    assert rows["gdpo seed1"]["rewards"] == {"format": 0.25, "correct": -1.5}
+    assert rows["gdpo seed1"]["rewards_from"] == "last step"
+    assert (rows["gdpo seed0"]["state"], rows["gdpo seed2"]["state"]) == ("finished", "not run")

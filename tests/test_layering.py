@@ -28,18 +28,19 @@ LEVELS = {
     "stats": 1,
     "config": 2,
     "method": 2,
+    "models": 2,
     "provenance": 2,
     "run_dir": 2,
     "tracking": 2,
-    "backends": 3,
     "evaluation": 3,
-    "launch": 3,
-    "report": 4,
-    "suite": 5,
-    "cli": 6,
+    "backends": 4,
+    "launch": 4,
+    "report": 5,
+    "suite": 6,
+    "cli": 7,
 }
-# Neighbours of one level that need each other: method turns the `gdpo:` block of config into an advantage.
-SAME_LEVEL = {("method", "config")}
+# Neighbours of one level that need each other: method and models turn blocks of config into what they describe.
+SAME_LEVEL = {("method", "config"), ("models", "config")}
 MAX_LINES = 500
 MAX_LINES_EMBEDDED = 400
 VAGUE_NAMES = {"utils", "util", "common", "helpers", "helper", "misc"}
@@ -114,17 +115,17 @@ def test_imports_go_downwards_only() -> None:
         ({"types.py": "from gdpo_nemo.config import RunConfig"}, "types (level 0) may not import config (level 2)"),
         ({"stats.py": "def f():\n    import gdpo_nemo.losses"}, "stats.py:2: stats (level 1) may not import losses"),
         ({"data/a.py": "from ..prompts import b"}, "data (level 1) may not import prompts (level 1)"),
-        ({"errors.py": "from gdpo_nemo import cli"}, "errors (level 0) may not import cli (level 6)"),
+        ({"errors.py": "from gdpo_nemo import cli"}, "errors (level 0) may not import cli (level 7)"),
         ({"__init__.py": "from . import types"}, "gdpo_nemo (level none) may not import types (level 0)"),
         ({"cli.py": "import nemo_rl.algorithms"}, "only gdpo_nemo/backends/nemo_rl may import nemo_rl"),
         ({"novel.py": ""}, "'novel' has no level; give it one in LEVELS of tests/test_layering.py"),
         (
             {"backends/embedded/a.py": "from gdpo_nemo.backends.nemo_rl import plugin"},
-            "backends.embedded (level 3) may not import backends.nemo_rl (level 3)",
+            "backends.embedded (level 4) may not import backends.nemo_rl (level 4)",
         ),
         (
             {"rewards/a.py": "from importlib import import_module\nimport_module('gdpo_nemo.suite')"},
-            "rewards (level 1) may not import suite (level 5)",
+            "rewards (level 1) may not import suite (level 6)",
         ),
     ],
 )

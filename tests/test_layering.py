@@ -168,8 +168,9 @@ def test_every_module_is_small() -> None:
 
 
 def test_the_embedded_trainer_stays_readable_in_one_sitting() -> None:
-    num_lines = sum(_num_lines(path) for path in (PACKAGE / "backends" / "embedded").rglob("*.py"))
-    assert num_lines <= MAX_LINES_EMBEDDED, f"{num_lines} lines in backends/embedded, at most {MAX_LINES_EMBEDDED}"
+    trainer = ("models/sampling.py", "losses.py", "backends/embedded/train.py")
+    num_lines = sum(len((PACKAGE / name).read_text("utf-8").splitlines()) for name in trainer)
+    assert num_lines <= MAX_LINES_EMBEDDED, f"{num_lines} lines in the embedded trainer, at most {MAX_LINES_EMBEDDED}"
 
 
 def test_every_module_is_named_for_what_it_does() -> None:

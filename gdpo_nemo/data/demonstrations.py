@@ -45,7 +45,7 @@ def demonstrate(world: ToolWorld, row: Row, mix: BehaviourMix, rng: np.random.Ge
         thought = "no tool is needed"
     else:
         if thinks:
-            reached = []
+            reached: list[str] = []
             for relation in path:
                 here = reached[-1] if reached else start
                 right = world.destination_of(here, relation)

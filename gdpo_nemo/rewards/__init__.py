@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any, Protocol, runtime_checkable
 
 from gdpo_nemo.errors import UnknownNameError
-from gdpo_nemo.types import Rollout, Row, RewardVector
+from gdpo_nemo.types import RewardVector, Rollout, Row
 
 
 @runtime_checkable

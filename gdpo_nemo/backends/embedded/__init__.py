@@ -7,8 +7,9 @@ This module itself imports no torch.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
-from gdpo_nemo.config import EmbeddedConfig, content_hash
+from gdpo_nemo.config import EmbeddedConfig, RunConfig, content_hash
 from gdpo_nemo.prompts.tool_calling import template
 
 WARMUP_VERSION = 1  # raise when a change of code changes what a warm-up produces
@@ -18,6 +19,13 @@ def base_hash(config: EmbeddedConfig) -> str:
     """Names the warm-up model by all that determines it, so that runs can share it."""
     blocks = config.model_dump(mode="json", include={"data", "model", "warmup", "evaluation", "threads"})
     return content_hash(WARMUP_VERSION, template(), blocks)
+
+
+def estimate(config: RunConfig) -> dict[str, Any]:
+    """Seconds and sizes of a run on this machine, from steps timed now; see ``estimate.py``. Needs torch."""
+    from gdpo_nemo.backends.embedded.estimate import estimate as measure
+
+    return measure(config)
 
 
 def base_dir(run_dir: Path, base: str) -> Path:

@@ -27,7 +27,9 @@ def main(arguments: list[str]) -> int:
                 print(f"{run.path} is already finished")
                 return 0
             import torch
+            from transformers.utils import logging
 
+            logging.disable_progress_bar()
             torch.set_num_threads(config.embedded.threads)
             if config.kind == "warmup":
                 from gdpo_nemo.backends.embedded.warmup import warm_up

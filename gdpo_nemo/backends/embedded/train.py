@@ -15,13 +15,14 @@ import torch
 from torch import Tensor
 
 from gdpo_nemo.backends.embedded import base_dir
-from gdpo_nemo.backends.embedded.evaluate import evaluate
-from gdpo_nemo.backends.embedded.model import describe, load, save
-from gdpo_nemo.backends.embedded.sampling import Samples, positions, sample
 from gdpo_nemo.config import RunConfig, TrainConfig
 from gdpo_nemo.errors import RunDirError
+from gdpo_nemo.evaluation.heldout import evaluate
 from gdpo_nemo.losses import clipped_surrogate, kl_estimate, token_weights
 from gdpo_nemo.method import Method
+from gdpo_nemo.models import describe, load
+from gdpo_nemo.models.pretrained import save
+from gdpo_nemo.models.sampling import Samples, positions, sample
 from gdpo_nemo.prompts.tool_calling import build_prompt
 from gdpo_nemo.randomness import stream, stream_seed
 from gdpo_nemo.run_dir import RunDir
@@ -39,7 +40,7 @@ def train(run: RunDir, config: RunConfig) -> None:
     base = _base_checkpoint(run, config)
     model, tokenizer = load(config.embedded, checkpoint or base)
     reference = load(config.embedded, base)[0].eval() if spec.loss.kl_coef else None
-    optimizer = torch.optim.AdamW(model.parameters(), lr=spec.lr, weight_decay=spec.weight_decay, fused=True)
+    optimizer = new_optimizer(model, spec.lr, spec.weight_decay)
     if checkpoint:
         optimizer.load_state_dict(torch.load(checkpoint / "optimizer.pt", weights_only=True))
     print(f"{describe(model)}; steps {start + 1} to {spec.steps}")
@@ -53,6 +54,11 @@ def train(run: RunDir, config: RunConfig) -> None:
                 torch.save(optimizer.state_dict(), folder / "optimizer.pt")
         run.append_timing({"step": step, "step_s": time.perf_counter() - started} | timing)
     run.finish({"steps": spec.steps, "evaluation": evaluate(model, tokenizer, run, config, method)})
+
+
+def new_optimizer(model: Any, lr: float, weight_decay: float) -> torch.optim.Optimizer:
+    """AdamW over all parameters."""
+    return torch.optim.AdamW(model.parameters(), lr=lr, weight_decay=weight_decay, fused=True)
 
 
 def _base_checkpoint(run: RunDir, config: RunConfig) -> Path | None:

@@ -6,18 +6,22 @@ import time
 from itertools import islice
 from typing import Any
 
+import numpy as np
 import torch
 from torch.nn import functional
 
-from gdpo_nemo.backends.embedded.evaluate import evaluate
-from gdpo_nemo.backends.embedded.model import describe, load, save
-from gdpo_nemo.backends.embedded.sampling import encode, left_pad, positions
-from gdpo_nemo.config import RunConfig
+from gdpo_nemo.backends.embedded.train import new_optimizer
+from gdpo_nemo.config import EmbeddedConfig, RunConfig
 from gdpo_nemo.data.demonstrations import CLEAN, demonstrate
+from gdpo_nemo.evaluation.heldout import evaluate
 from gdpo_nemo.method import Method
+from gdpo_nemo.models import describe, load
+from gdpo_nemo.models.pretrained import save
+from gdpo_nemo.models.sampling import encode, left_pad, positions
 from gdpo_nemo.prompts.tool_calling import build_prompt
 from gdpo_nemo.randomness import stream
 from gdpo_nemo.run_dir import RunDir
+from gdpo_nemo.types import Row
 
 REPORT_EVERY = 25
 
@@ -27,34 +31,57 @@ def warm_up(run: RunDir, config: RunConfig) -> None:
 
     A killed warm-up starts again from the beginning: it is short, and its result is shared.
     """
-    spec, world = config.embedded.warmup, config.embedded.data
+    spec = config.embedded.warmup
     method = Method(config.gdpo)
     run.resume_point()
     model, tokenizer = load(config.embedded)
     print(f"warm-up of {describe(model)}: {spec.clean_steps} clean and {spec.noisy_steps} noisy steps")
-    optimizer = torch.optim.AdamW(model.parameters(), lr=spec.lr, weight_decay=spec.weight_decay, fused=True)
+    optimizer = new_optimizer(model, spec.lr, spec.weight_decay)
     rng = stream(spec.seed, "warmup")
-    pool = list(islice(world.rows("train", rng), spec.pool_rows))
-    pool_prompts = encode(tokenizer, [build_prompt(row) for row in pool])
-    model.train()
+    pool = demonstration_pool(tokenizer, config.embedded, rng)
     total, started = spec.clean_steps + spec.noisy_steps, time.perf_counter()
     for step in range(1, total + 1):
         clean = step <= spec.clean_steps
         for group in optimizer.param_groups:
             group["lr"] = _learning_rate(step, spec.clean_steps, spec.lr) if clean else spec.noisy_lr
-        batch = rng.integers(len(pool), size=spec.batch_size)
-        texts = [demonstrate(world, pool[i], CLEAN if clean else spec.mix, rng) for i in batch]
-        loss = _supervised_loss(model, tokenizer, [pool_prompts[i] for i in batch], texts)
-        optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
+        loss = supervised_step(model, tokenizer, optimizer, config.embedded, pool, rng, clean=clean)
         if step % REPORT_EVERY == 0 or step == total:
-            run.append_metrics({"step": step, "phase": "clean" if clean else "noisy", "loss": loss.item()})
+            run.append_metrics({"step": step, "phase": "clean" if clean else "noisy", "loss": loss})
             run.append_timing({"step": step, "elapsed_s": time.perf_counter() - started})
     with run.new_checkpoint(total) as folder:
         save(model, tokenizer, folder)
     run.finish({"steps": total, "evaluation": evaluate(model, tokenizer, run, config, method)})
+
+
+Pool = list[tuple[Row, list[int]]]  # rows with the token ids of their prompts
+
+
+def demonstration_pool(tokenizer: Any, config: EmbeddedConfig, rng: np.random.Generator) -> Pool:
+    """The rows that demonstrations are drawn for; each prompt is encoded once."""
+    rows = list(islice(config.data.rows("train", rng), config.warmup.pool_rows))
+    return list(zip(rows, encode(tokenizer, [build_prompt(row) for row in rows]), strict=True))
+
+
+def supervised_step(
+    model: Any,
+    tokenizer: Any,
+    optimizer: torch.optim.Optimizer,
+    config: EmbeddedConfig,
+    pool: Pool,
+    rng: np.random.Generator,
+    *,
+    clean: bool,
+) -> float:
+    """One optimiser step on a batch of fresh demonstrations; returns the loss in nats per token."""
+    model.train()
+    batch = [pool[i] for i in rng.integers(len(pool), size=config.warmup.batch_size)]
+    texts = [demonstrate(config.data, row, CLEAN if clean else config.warmup.mix, rng) for row, _ in batch]
+    loss = _supervised_loss(model, tokenizer, [prompt for _, prompt in batch], texts)
+    optimizer.zero_grad(set_to_none=True)
+    loss.backward()
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    optimizer.step()
+    return loss.item()
 
 
 def _learning_rate(step: int, total: int, peak: float) -> float:
@@ -65,7 +92,7 @@ def _learning_rate(step: int, total: int, peak: float) -> float:
 
 def _supervised_loss(model: Any, tokenizer: Any, prompts: list[list[int]], texts: list[str]) -> torch.Tensor:
     """Mean negative log-likelihood of the response tokens, end token included."""
-    responses = [ids + [tokenizer.eos_token_id] for ids in tokenizer(texts, add_special_tokens=False)["input_ids"]]
+    responses = [[*ids, tokenizer.eos_token_id] for ids in tokenizer(texts, add_special_tokens=False)["input_ids"]]
     whole = [prompt + response for prompt, response in zip(prompts, responses, strict=True)]
     ids, mask = left_pad(whole, tokenizer.pad_token_id, model.device)
     from_end = torch.arange(ids.shape[1], 0, -1, device=ids.device)

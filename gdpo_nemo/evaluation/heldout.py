@@ -6,11 +6,11 @@ import math
 from itertools import islice
 from typing import Any
 
-from gdpo_nemo.backends.embedded.sampling import sample
 from gdpo_nemo.config import RunConfig
 from gdpo_nemo.data.tool_world import ToolWorld
 from gdpo_nemo.errors import ConfigError
 from gdpo_nemo.method import Method
+from gdpo_nemo.models.sampling import sample
 from gdpo_nemo.prompts.tool_calling import build_prompt
 from gdpo_nemo.randomness import stream, stream_seed
 from gdpo_nemo.run_dir import RunDir
@@ -38,7 +38,8 @@ def evaluate(model: Any, tokenizer: Any, run: RunDir, config: RunConfig, method:
     spec, train = config.embedded.evaluation, config.embedded.train
     rows = questions(config.embedded.data, spec.questions, spec.seed)
     prompts = [build_prompt(row) for row in rows]
-    generations, scores = [], []
+    generations: list[dict[str, Any]] = []
+    scores: list[dict[str, Any]] = []
     size = max(1, BATCH_ROLLOUTS // spec.samples_per_question)
     for start in range(0, len(rows), size):
         samples = sample(

@@ -134,7 +134,6 @@ def _collect(
 ) -> Samples:  # fmt: skip
     limit = response.shape[1]
     truncated = (ended_at == limit).tolist()
-    # A rollout that was still live when another hit `break` never outlasts the loop: ended_at == limit means all tokens.
     lengths = ended_at.tolist()
     longest = min(max(lengths) + 1, limit)
     steps = torch.arange(longest, device=response.device)

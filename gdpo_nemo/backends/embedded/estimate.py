@@ -1,0 +1,65 @@
+"""How long a run takes on this machine, from real steps timed now."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from gdpo_nemo.backends.embedded.train import new_optimizer, train_step
+from gdpo_nemo.backends.embedded.warmup import demonstration_pool, supervised_step
+from gdpo_nemo.config import RunConfig, TrainConfig
+from gdpo_nemo.method import Method
+from gdpo_nemo.models import load
+from gdpo_nemo.randomness import stream
+
+SMALL_MODEL = 5_000_000  # parameters; above, a whole step is too slow to time
+
+
+def estimate(config: RunConfig) -> dict[str, Any]:
+    """Parameters, tokens_per_step, warmup_s and run_s (wall seconds of one process, without evaluation), basis."""
+    torch.set_num_threads(config.embedded.threads)
+    model, tokenizer = load(config.embedded)
+    parameters = sum(p.numel() for p in model.parameters())
+    shrunk = config.model_dump()
+    basis = "one step timed now"
+    if parameters > SMALL_MODEL:
+        shrunk["embedded"]["train"] |= dict(prompts_per_step=1, rollouts_per_prompt=2, max_new_tokens=16)
+        shrunk["embedded"]["train"] |= dict(minibatch_prompts=None)
+        shrunk["embedded"]["warmup"] |= dict(batch_size=2, pool_rows=2)
+        basis = "a step of 2 rollouts x 16 tokens timed now and scaled up: an upper bound"
+    timed = RunConfig(**shrunk)
+    spec, warmup, method, rng = (
+        config.embedded.train,
+        config.embedded.warmup,
+        Method(config.gdpo),
+        stream(0, "estimate"),
+    )
+    optimizer = new_optimizer(model, spec.lr, spec.weight_decay)
+    pool = demonstration_pool(tokenizer, timed.embedded, rng)
+    train_s = _fastest(lambda: train_step(model, tokenizer, None, optimizer, timed, method, 1))
+    warmup_s = _fastest(lambda: supervised_step(model, tokenizer, optimizer, timed.embedded, pool, rng, clean=True))
+    return {
+        "parameters": parameters,
+        "tokens_per_step": tokens_per_step(spec),
+        "warmup_s": warmup_s * (warmup.clean_steps + warmup.noisy_steps) * warmup.batch_size
+        / timed.embedded.warmup.batch_size,
+        "run_s": train_s * spec.steps * tokens_per_step(spec) / tokens_per_step(timed.embedded.train),
+        "basis": basis,
+    }  # fmt: skip
+
+
+def tokens_per_step(spec: TrainConfig) -> int:
+    """Most new tokens of one step."""
+    return spec.prompts_per_step * spec.rollouts_per_prompt * spec.max_new_tokens
+
+
+def _fastest(action: Callable[[], Any]) -> float:
+    seconds = []
+    for _ in range(2):
+        started = time.perf_counter()
+        action()
+        seconds.append(time.perf_counter() - started)
+    return min(seconds)

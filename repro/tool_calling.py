@@ -33,7 +33,7 @@ EXPERIMENT = Experiment(
     deviations=[
         Deviation(
             "model and data",
-            "a small model (0.2 M parameters unless --model says otherwise) in a procedural world of trips, warmed up "
+            "a small model (0.1 M parameters unless --model says otherwise) in a procedural world of trips, warmed up "
             "on demonstrations that seldom keep the whole format and often reason wrongly; the paper trains "
             "Qwen2.5-Instruct on ToolRL's data",
             expected="other absolute values; the order of the methods is what is compared",

@@ -111,7 +111,7 @@ def _estimate(grid: Grid, base: dict[str, Any], runs: list[dict[str, Any]], at_o
     missing = missing_modules()
     if missing:
         return {"unavailable": f"not measured: {', '.join(missing)} not installed ({INSTALL})"}
-    from gdpo_nemo.backends.embedded import estimate
+    from gdpo_nemo.backends.embedded.estimate import estimate
 
     measured = estimate(grid.runs[0].config)
     left = sum(1 - run["step"] / run["total_steps"] for run in runs if run["state"] != "finished")
@@ -158,7 +158,7 @@ def _text(data: dict[str, Any]) -> str:
             "time",
             time.get("unavailable")
             or f"about {duration(seconds)} here, {data['jobs']} at once with {data['threads_per_run']} thread each "
-            f"(measured just now: warm-up {duration(time['warmup_s'])}, one run {duration(time['run_s'])})",
+            f"(warm-up {duration(time['warmup_s'])}, one run {duration(time['run_s'])}; {time['basis']})",
         ),
         ("runs in", data["path"]),
         ("report in", data["report"]),

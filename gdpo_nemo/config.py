@@ -146,23 +146,33 @@ def load_yaml(paths: Sequence[Path], overrides: Iterable[str] = ()) -> dict[str,
     """Merge YAML files (with their ``defaults:``) left to right, then dotted overrides.
 
     Raises:
-        ConfigError: a file is missing or not a mapping, an override is not ``key=value``,
-            or an interpolation does not resolve.
+        ConfigError: a file is missing or not a mapping, an override is not ``key=value`` with a
+            YAML value, or an interpolation does not resolve.
     """
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
-    overrides = list(overrides)
-    for override in overrides:
-        if "=" not in override:
-            raise ConfigError(f"override {override!r} is not of the form key.sub=value, e.g. embedded.train.steps=50")
+    parsed = [_parse_override(override) for override in overrides]
     try:
-        merged = OmegaConf.merge(*(_with_defaults(path, ()) for path in paths), OmegaConf.from_dotlist(overrides))
+        merged = OmegaConf.merge({}, *(_with_defaults(path, ()) for path in paths), *parsed)
         container = OmegaConf.to_container(merged, resolve=True)
     except OmegaConfBaseException as error:
         raise ConfigError(f"cannot resolve the configuration: {error}") from error
     assert isinstance(container, dict)
     return {str(key): value for key, value in container.items()}
+
+
+def _parse_override(override: str) -> Any:
+    from omegaconf import OmegaConf
+    from yaml import YAMLError
+
+    key, equals, _ = override.partition("=")
+    if not (key.strip() and equals):
+        raise ConfigError(f"override {override!r} is not of the form key.sub=value, e.g. embedded.train.steps=50")
+    try:
+        return OmegaConf.from_dotlist([override])
+    except YAMLError as error:
+        raise ConfigError(f"the value of override {override!r} is not valid YAML: {error}") from error
 
 
 def _with_defaults(path: Path, seen: tuple[Path, ...]) -> Any:
@@ -181,8 +191,10 @@ def _with_defaults(path: Path, seen: tuple[Path, ...]) -> Any:
     if not isinstance(own, DictConfig):
         raise ConfigError(f"{path} must hold a mapping at top level")
     parents = own.pop("defaults", None) or []
-    parents = [parents] if isinstance(parents, str) else list(parents)
-    return OmegaConf.merge(*(_with_defaults(path.parent / name, (*seen, path)) for name in parents), own)
+    parents = [parents] if isinstance(parents, str) else parents
+    if isinstance(parents, DictConfig) or not isinstance(parents, Sequence):
+        raise ConfigError(f"defaults of {path} must be a file name or a list of them, not {parents!r}")
+    return OmegaConf.merge(*(_with_defaults(path.parent / str(name), (*seen, path)) for name in parents), own)
 
 
 def validate(model: type[ConfigT], data: Mapping[str, Any], origin: str = "configuration") -> ConfigT:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from gdpo_nemo.conditioning import Condition, apply_conditions
+from gdpo_nemo.conditioning import Condition, apply_conditions, check_conditions
 from gdpo_nemo.config import GdpoConfig
 from gdpo_nemo.errors import ConfigError, UnknownNameError
 from gdpo_nemo.rewards import Reward, build_reward
@@ -27,6 +27,7 @@ class Method:
         reward: the task's reward object.
         names: the rewards in use, in the order of the K axis.
         weights: weight of each, same order.
+        ranges: name -> (lowest, highest) value that the reward can give, same order.
     """
 
     def __init__(self, config: GdpoConfig) -> None:
@@ -35,6 +36,7 @@ class Method:
         Raises:
             ConfigError: an option that the chosen method does not have.
             UnknownNameError: a reward or condition that the task does not have.
+            InputError: conditions that contradict each other or form a circle.
         """
         self.config = config
         self.reward: Reward = build_reward(config.task, **config.task_options)
@@ -49,6 +51,8 @@ class Method:
             for name, spec in specs.items()
             if (gate := spec.condition) is not None
         )
+        self.ranges = {name: self.reward.ranges[name] for name in self.names}
+        check_conditions(self.names, self.conditions, ranges=self.ranges)
         if config.method == "gdpo" and not config.scale_by_std:
             raise ConfigError("gdpo.scale_by_std=false belongs to method grpo; GDPO always divides by the group's std")
         if config.method == "grpo" and not config.batch_norm:
@@ -68,13 +72,11 @@ class Method:
 
         from gdpo_nemo.advantages import diagnostics, gdpo, grpo
 
-        ranges = {name: self.reward.ranges[name] for name in self.names}
-        rewards_B_K = apply_conditions(rewards_B_K, self.names, self.conditions, ranges=ranges)
+        rewards_B_K = apply_conditions(rewards_B_K, self.names, self.conditions, ranges=self.ranges)
         weights = self.weights
         if self.config.rescale_by_range:
-            weights = tuple(
-                weight / (ranges[name][1] - ranges[name][0]) for weight, name in zip(weights, self.names, strict=True)
-            )
+            widths = (highest - lowest for lowest, highest in self.ranges.values())
+            weights = tuple(weight / width for weight, width in zip(weights, widths, strict=True))
         health = diagnostics(rewards_B_K, group_ids_B, names=self.names, weights=self.weights, valid_B=valid_B)
         if self.config.method == "gdpo":
             advantages_B = gdpo(

@@ -284,5 +284,5 @@ def differing_keys(old: Any, new: Any, prefix: str = "") -> Iterator[tuple[str, 
         for key in sorted({*old, *new}, key=str):
             dotted = f"{prefix}.{key}" if prefix else str(key)
             yield from differing_keys(old.get(key, ABSENT), new.get(key, ABSENT), dotted)
-    elif old != new:
+    elif old != new and not (old != old and new != new):  # nan is nan, as else_value of a condition may be
         yield prefix, old, new

@@ -34,6 +34,7 @@ DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday")
 TRANSPORTS = ("flight", "train", "ferry", "coach")
 SMALL_TALK = ("Hello!", "Thank you.", "Good night.")
 SMALL_TALK_REPLY = "You are welcome."
+ATTEMPTS = 10_000  # draws before a world counts as one without a chain of that split
 
 Split = Literal["train", "heldout"]
 
@@ -61,11 +62,20 @@ class ToolWorld:
     heldout_share: float = 0.25
 
     def __post_init__(self) -> None:
-        for name, limit in (("num_cities", len(CITIES)), ("num_relations", len(RELATIONS)), ("num_tools", 4)):
-            if not 1 <= getattr(self, name) <= limit:
-                raise InputError(f"{name} is {getattr(self, name)}; it must be 1 to {limit}")
+        limits = {
+            "num_cities": (2, len(CITIES)),
+            "num_relations": (1, len(RELATIONS)),
+            "num_tools": (1, len(TRANSPORTS)),
+        }
+        for name, (lowest, highest) in limits.items():
+            if not lowest <= getattr(self, name) <= highest:
+                raise InputError(f"{name} is {getattr(self, name)}; it must be {lowest} to {highest}")
         if self.max_hops < 1:
             raise InputError(f"max_hops is {self.max_hops}; it must be at least 1")
+        if not 0 <= self.small_talk_share <= 1:
+            raise InputError(f"small_talk_share is {self.small_talk_share}; it must be 0 to 1")
+        if not 0 < self.heldout_share < 1:
+            raise InputError(f"heldout_share is {self.heldout_share}; it must be above 0 and below 1")
 
     @property
     def cities(self) -> tuple[str, ...]:
@@ -86,7 +96,11 @@ class ToolWorld:
         return _facts(self)[1][city]
 
     def rows(self, split: Split, rng: np.random.Generator) -> Iterator[Row]:
-        """Endless rows of one split, drawn from ``rng``."""
+        """Endless rows of one split, drawn from ``rng``.
+
+        Raises:
+            InputError: a world so small that no chain of it is held out.
+        """
         while True:
             yield self._row(split, rng)
 
@@ -97,13 +111,17 @@ class ToolWorld:
             fields: dict[str, Any] = {"tools": tools, "user": text, "path": (), "day": "", "start": ""}
             return Row(_row_id(split, fields), fields, gold_completion(self, fields))
         day = _pick(DAYS, rng)
-        while True:
-            fewest = 2 if split == "heldout" and self.max_hops > 1 else 1
+        fewest = 2 if split == "heldout" and self.max_hops > 1 else 1
+        for _ in range(ATTEMPTS):
             hops = int(rng.integers(fewest, self.max_hops + 1))
             start = _pick(self.cities, rng)
             path = tuple(_pick(self.relations, rng) for _ in range(hops))
             if self._split_of(start, path) in (split, "both"):
                 break
+        else:
+            raise InputError(
+                f"found no {split} chain in {self}; raise heldout_share, num_cities, num_relations or max_hops"
+            )
         user = f"Start at {start}, follow {', '.join(path)}. Book my trip to the city I reach, for {day}."
         fields = {"tools": tools, "user": user, "start": start, "path": path, "day": day}
         return Row(_row_id(split, fields), fields, gold_completion(self, fields))

@@ -170,7 +170,7 @@ def _parse_override(override: str) -> Any:
     if not (key.strip() and equals):
         raise ConfigError(f"override {override!r} is not of the form key.sub=value, e.g. embedded.train.steps=50")
     try:
-        return OmegaConf.from_dotlist([override])
+        return _on_as_written(OmegaConf.from_dotlist([override]))
     except YAMLError as error:
         raise ConfigError(f"the value of override {override!r} is not valid YAML: {error}") from error
 
@@ -190,11 +190,24 @@ def _with_defaults(path: Path, seen: tuple[Path, ...]) -> Any:
         raise ConfigError(f"{path} is not valid YAML: {error}") from error
     if not isinstance(own, DictConfig):
         raise ConfigError(f"{path} must hold a mapping at top level")
+    own = _on_as_written(own)
     parents = own.pop("defaults", None) or []
     parents = [parents] if isinstance(parents, str) else parents
     if isinstance(parents, DictConfig) or not isinstance(parents, Sequence):
         raise ConfigError(f"defaults of {path} must be a file name or a list of them, not {parents!r}")
     return OmegaConf.merge(*(_with_defaults(path.parent / str(name), (*seen, path)) for name in parents), own)
+
+
+def _on_as_written(config: Any) -> Any:
+    """YAML 1.1 reads the key ``on`` as true; no key here is a truth value, and conditions have an ``on``."""
+    from omegaconf import OmegaConf
+
+    def rename(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {"on" if key is True else key: rename(item) for key, item in value.items()}
+        return [rename(item) for item in value] if isinstance(value, list) else value
+
+    return OmegaConf.create(rename(OmegaConf.to_container(config)))
 
 
 def validate(model: type[ConfigT], data: Mapping[str, Any], origin: str = "configuration") -> ConfigT:

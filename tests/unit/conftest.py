@@ -1,0 +1,77 @@
+"""A run small enough for tests: a world of four cities, a model of 22,000 parameters, a warm-up of seconds."""
+
+import pytest
+
+from gdpo_nemo.config import RunConfig, load_yaml, validate
+from gdpo_nemo.run_dir import RunDir
+
+SMALL = (
+    "gdpo.task=tool_calling",
+    "gdpo.task_options.mode=toolrl",
+    "embedded.data.num_cities=4",
+    "embedded.data.num_relations=2",
+    "embedded.data.num_tools=2",
+    "embedded.data.max_hops=2",
+    "embedded.data.small_talk_share=0.1",
+    "embedded.data.heldout_share=0.25",
+    "embedded.model.hidden_size=32",
+    "embedded.model.intermediate_size=64",
+    "embedded.model.num_layers=2",
+    "embedded.model.num_heads=2",
+    "embedded.warmup.clean_steps=50",
+    "embedded.warmup.noisy_steps=25",
+    "embedded.warmup.pool_rows=64",
+    "embedded.warmup.batch_size=24",
+    "embedded.warmup.lr=1e-2",
+    "embedded.warmup.noisy_lr=1e-3",
+    "embedded.warmup.mix={think_share: 0.5, step_noise: 0.7, direct_noise: 0.05, piece_kept: 0.6}",
+    "embedded.train.steps=6",
+    "embedded.train.checkpoint_every=2",
+    "embedded.train.prompts_per_step=4",
+    "embedded.train.rollouts_per_prompt=4",
+    "embedded.train.max_new_tokens=20",
+    "embedded.train.lr=2e-3",
+    "embedded.evaluation.questions=8",
+)
+
+
+@pytest.fixture(scope="session")
+def configure():
+    """The small run, changed by dotted overrides: ``configure("embedded.train.steps=3")``."""
+    return lambda *overrides: validate(RunConfig, load_yaml([], [*SMALL, *overrides]))
+
+
+@pytest.fixture(scope="session")
+def one_thread():
+    """Sums in one order, so that results can be compared to the bit."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="session")
+def claim():
+    """A run directory for a configuration: ``claim(path, config, RunDir)``."""
+    return lambda path, config, kind=RunDir: kind.claim(path, config.model_dump(mode="json"), {})
+
+
+@pytest.fixture(scope="session")
+def base(configure, claim, one_thread, tmp_path_factory):
+    """The finished warm-up of the small run, to read only. Runs that start from it lie in ``base.path.parents[1]``."""
+    from gdpo_nemo.backends.embedded.warmup import warm_up
+
+    config = configure("kind=warmup")
+    run = claim(tmp_path_factory.mktemp("runs") / "base" / "small", config)
+    warm_up(run, config)
+    return run
+
+
+@pytest.fixture
+def warm(base):
+    """A fresh copy of the warmed-up model, and its tokenizer."""
+    from gdpo_nemo.models.pretrained import load_saved
+
+    return load_saved(base.checkpoints()[-1][1])

@@ -1,0 +1,220 @@
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from gdpo_nemo.config import GdpoConfig, RunConfig, content_hash, load_yaml, validate
+from gdpo_nemo.errors import ConfigError
+from gdpo_nemo.method import Method
+
+CONFIGS = Path(__file__).resolve().parents[2] / "configs"
+TASK_FILES = sorted((CONFIGS / "tool_calling").glob("*.yaml"))
+ARMS = [path for path in TASK_FILES if path.stem not in ("base", "embedded")]
+MODELS = sorted((CONFIGS / "model").glob("*.yaml"))
+
+
+@pytest.fixture
+def write(tmp_path):
+    """Write a YAML file and return its path."""
+
+    def call(name, text):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, "utf-8")
+        return path
+
+    return call
+
+
+# ---- the files that ship
+
+
+@pytest.mark.parametrize("model", MODELS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("arm", ARMS, ids=lambda path: path.stem)
+def test_every_arm_with_every_model_is_a_run(arm, model):
+    data = load_yaml([arm, CONFIGS / "tool_calling" / "embedded.yaml", model])
+    config = validate(RunConfig, data, origin=arm.name)
+    assert Method(config.gdpo).names == ("format", "correct")
+    assert config.embedded.model.name == model.stem
+
+
+def test_the_arms_differ_in_the_method_only():
+    blocks = [validate(RunConfig, load_yaml([arm])).gdpo for arm in ARMS]
+    own = {"method", "scale_by_std", "batch_norm", "rescale_by_range"}
+    assert len({block.model_dump_json(exclude=own) for block in blocks}) == 1
+    assert len({block.model_dump_json() for block in blocks}) == len(ARMS) >= 5
+
+
+def test_every_config_file_is_covered_here():
+    known = {*ARMS, *MODELS, CONFIGS / "tool_calling" / "base.yaml", CONFIGS / "tool_calling" / "embedded.yaml"}
+    assert set(CONFIGS.rglob("*.yaml")) == known
+
+
+# ---- defaults, interpolation, overrides
+
+
+def test_a_file_wins_over_its_defaults_and_later_defaults_over_earlier_ones(write):
+    write("shared/first.yaml", "a: 1\nb: {x: 1, y: 1}\nc: 1")
+    write("shared/second.yaml", "defaults: first.yaml\nb: {y: 2}\nc: 2")
+    write("third.yaml", "c: 3\nd: 3")
+    path = write("top.yaml", "defaults: [shared/second.yaml, third.yaml]\nd: 4")
+    assert load_yaml([path]) == {"a": 1, "b": {"x": 1, "y": 2}, "c": 3, "d": 4}
+
+
+def test_the_same_default_twice_is_no_loop(write):
+    write("root.yaml", "a: 1")
+    write("left.yaml", "defaults: root.yaml\na: 2")
+    write("right.yaml", "defaults: root.yaml\nb: 3")
+    assert load_yaml([write("top.yaml", "defaults: [left.yaml, right.yaml]")]) == {"a": 1, "b": 3}
+
+
+def test_later_files_win_and_overrides_win_over_all(write):
+    paths = [write("a.yaml", "x: {p: 1, q: 1, r: 1}"), write("b.yaml", "x: {q: 2, r: 2}")]
+    assert load_yaml(paths, ["x.r=3", "x.s=[4, five]"]) == {"x": {"p": 1, "q": 2, "r": 3, "s": [4, "five"]}}
+
+
+def test_override_values_are_yaml_and_may_hold_an_equals_sign():
+    data = load_yaml([], ["a=1e-4", "b=null", "c=true", "d=x=y", "e={f: 2}", "g="])
+    assert data == {"a": 1e-4, "b": None, "c": True, "d": "x=y", "e": {"f": 2}, "g": None}
+
+
+def test_interpolation_sees_the_overrides(write):
+    path = write("a.yaml", "train: {steps: 5}\nevery: ${train.steps}")
+    assert load_yaml([path], ["train.steps=7"])["every"] == 7
+
+
+def test_the_key_on_of_a_condition_needs_no_quotes(write):
+    path = write("a.yaml", "gdpo:\n  rewards:\n    correct:\n      condition:\n        on: format\n        at_least: 1")
+    overrides = ["gdpo.rewards.correct.condition={on: format}", "gdpo.rewards.correct.condition.on=format"]
+    read = [load_yaml([path]), load_yaml([path], overrides[1:]), *(load_yaml([], [override]) for override in overrides)]
+    assert {data["gdpo"]["rewards"]["correct"]["condition"].pop("on") for data in read} == {"format"}
+    assert {len(data["gdpo"]["rewards"]["correct"]["condition"]) for data in read[:2]} == {1}
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("defaults: a.yaml", "loop: .*a.yaml -> .*a.yaml"),
+        ("defaults: nowhere.yaml", "no configuration file .*nowhere.yaml"),
+        ("defaults: 3", "file name or a list of them, not 3"),
+        ("defaults: {b: c.yaml}", "file name or a list of them, not {'b'"),
+        ("a: [1", "a.yaml is not valid YAML"),
+        ("a: 1\na: 2", "duplicate key a"),
+        ("- a", "must hold a mapping"),
+        ("a: ${b.c}", "Interpolation key 'b.c' not found"),
+        ("a: ${b}\nb: ${a}", "Recursive interpolation"),
+    ],
+)
+def test_a_wrong_file_is_explained(text, words, write):
+    with pytest.raises(ConfigError, match=words):
+        load_yaml([write("a.yaml", text)])
+
+
+def test_a_loop_through_another_file_names_all_of_it(write):
+    write("b.yaml", "defaults: a.yaml")
+    with pytest.raises(ConfigError, match=r"a\.yaml -> .*b\.yaml -> .*a\.yaml"):
+        load_yaml([write("a.yaml", "defaults: b.yaml")])
+
+
+@pytest.mark.parametrize("override", ["a.b", "a.b: 5", "=5", "a.b=[1", "a.b={", "a.b=${c}"])
+def test_a_wrong_override_is_explained(override, write):
+    with pytest.raises(ConfigError) as error:
+        load_yaml([write("a.yaml", "a: {b: 1}")], [override])
+    assert (repr(override) if "$" not in override else "'c' not found") in str(error.value)
+
+
+# ---- validation
+
+
+@pytest.mark.parametrize(
+    ("key", "nearest"),
+    [
+        ("emebdded", "embedded"),
+        ("gdpo.methd", "gdpo.method"),
+        ("gdpo.rewards.format.wieght", "gdpo.rewards.format.weight"),
+        ("gdpo.rewards.correct.condition.at_last", "gdpo.rewards.correct.condition.at_least"),
+        ("embedded.thread", "embedded.threads"),
+        ("embedded.data.num_citys", "embedded.data.num_cities"),
+        ("embedded.warmup.mix.think_shar", "embedded.warmup.mix.think_share"),
+        ("embedded.train.loss.clip_lo", "embedded.train.loss.clip_low"),
+        ("embedded.evaluation.qestions", "embedded.evaluation.questions"),
+    ],
+)
+def test_an_unknown_key_at_any_depth_is_an_error_that_names_the_nearest(key, nearest, configure):
+    with pytest.raises(ConfigError) as error:
+        configure("gdpo.rewards.correct.condition.on=format", f"{key}=1")
+    assert f"unknown key {key!r}. Did you mean {nearest!r}?" in str(error.value)
+
+
+def test_an_unknown_key_without_a_near_one_lists_what_there_is(configure):
+    with pytest.raises(ConfigError) as error:
+        configure("embedded.train.loss.zzz=1")
+    assert "Did you mean" not in str(error.value)
+    assert "Known under 'embedded.train.loss': clip_low, clip_high" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        ("embedded.train.steps=many", "embedded.train.steps: .*valid integer.*'many'"),
+        ("embedded.train.steps=0", "embedded.train.steps: .*greater than or equal to 1"),
+        ("embedded.train.temperature=0", "embedded.train.temperature: .*greater than 0"),
+        ("embedded.train.loss.kl_estimator=k4", "kl_estimator: .*'k1', 'k2' or 'k3'"),
+        ("embedded.data.num_cities=17", "embedded.data: .*num_cities is 17; it must be 2 to 16"),
+        ("gdpo.method=ppo", "gdpo.method: .*'gdpo' or 'grpo'"),
+        ("gdpo.rewards.format.weight=.nan", "gdpo.rewards.format.weight: .*finite"),
+        ("gdpo.rewards.format.weight=.inf", "gdpo.rewards.format.weight: .*finite"),
+        ("gdpo.rewards.correct.condition.at_least=1", "gdpo.rewards.correct.condition.on: Field required"),
+        ("gdpo.ddof=2", "gdpo.ddof: "),
+        ("kind=finetune", "kind: "),
+    ],
+)
+def test_a_wrong_value_names_its_key(override, words, configure):
+    with pytest.raises(ConfigError, match=words):
+        configure(override)
+
+
+def test_all_faults_are_told_at_once_with_their_origin(configure):
+    data = configure().model_dump() | {"sede": 1, "kind": "x"}
+    with pytest.raises(ConfigError) as error:
+        validate(RunConfig, data, origin="my.yaml")
+    first, *others = str(error.value).splitlines()
+    assert first.startswith("my.yaml") and len(others) == 2
+
+
+def test_a_configuration_cannot_be_changed(configure):
+    config = configure()
+    with pytest.raises(ValidationError, match="frozen"):
+        config.embedded.train.steps = 3
+    with pytest.raises(AttributeError):
+        config.embedded.data.seed = 3
+
+
+def test_a_stored_configuration_reads_back_as_itself_and_its_run_goes_on(configure, claim, tmp_path):
+    config = configure("gdpo.rewards.correct.condition={on: format, else_value: .nan}", "gdpo.rewards.format.weight=1")
+    run = claim(tmp_path / "run", config)
+    assert validate(RunConfig, run.config()).model_dump_json() == config.model_dump_json()
+    assert claim(tmp_path / "run", config).state() == "started"
+
+
+# ---- content hash
+
+
+def test_the_content_hash_is_the_same_in_every_process_and_order():
+    parts = ("v1", {"b": [1, 2.5, None], "a": {"y": True, "x": "é"}})
+    assert content_hash(*parts) == content_hash("v1", {"a": {"x": "é", "y": True}, "b": [1, 2.5, None]})
+    assert content_hash(*parts) == "76977301f591"
+
+
+@pytest.mark.parametrize(
+    "other", [("v2", {"a": 1}), ("v1", {"a": 2}), ("v1", {"a": "1"}), ("v1", {"b": 1}), ("v1",), ("v1", {"a": 1}, None)]
+)
+def test_the_content_hash_sees_every_difference(other):
+    assert content_hash(*other) != content_hash("v1", {"a": 1})
+
+
+def test_the_hash_of_a_block_follows_its_values():
+    block = GdpoConfig(task="tool_calling")
+    same = GdpoConfig(task="tool_calling", eps=1e-6)
+    assert content_hash(block.model_dump(mode="json")) == content_hash(same.model_dump(mode="json"))
+    assert content_hash(block.model_dump(mode="json")) != content_hash(same.model_dump(mode="json") | {"eps": 1e-5})

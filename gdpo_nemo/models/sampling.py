@@ -95,9 +95,10 @@ def sample(
     live = torch.arange(batch, device=device)
     for t in range(max_new_tokens):
         tokens = _draw(logits, temperature, generator)
-        response[live, t] = tokens
-        running = tokens != tokenizer.eos_token_id
-        ended_at[live[~running]] = t
+        unended = ended_at[live] == max_new_tokens  # rows stay in the batch for a while after their end token
+        running = unended & (tokens != tokenizer.eos_token_id)
+        response[live[unended], t] = tokens[unended]
+        ended_at[live[unended & ~running]] = t
         num_running = int(running.sum())
         if num_running == 0 or t + 1 == max_new_tokens:
             break

@@ -95,14 +95,14 @@ class LossConfig(Strict):
 class TrainConfig(Strict):
     """Reinforcement learning on one machine."""
 
-    steps: int = Field(default=100, ge=1)
+    steps: int = Field(default=90, ge=1)
     prompts_per_step: int = Field(default=16, ge=1)
     rollouts_per_prompt: int = Field(default=8, ge=1)
     minibatch_prompts: int | None = Field(default=None, description="prompts per optimiser step; None: all")
     microbatch_rollouts: int | None = Field(default=None, description="rollouts per backward pass; None: all")
     max_new_tokens: int = Field(default=24, ge=1)
     temperature: float = Field(default=1.0, gt=0)
-    lr: float = 3e-4
+    lr: float = 6e-4
     weight_decay: float = 0.0
     grad_clip: float = 1.0
     checkpoint_every: int = Field(default=20, ge=1)

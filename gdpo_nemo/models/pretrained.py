@@ -13,6 +13,7 @@ from gdpo_nemo.errors import PrerequisiteError
 
 def load_pretrained(name: str) -> tuple[Any, Any]:
     """A Hugging Face directory or hub id, or ``smollm2`` from the Python package that carries its weights."""
+    from safetensors import SafetensorError
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     options: dict[str, Any] = {}
@@ -27,7 +28,7 @@ def load_pretrained(name: str) -> tuple[Any, Any]:
     try:
         tokenizer = AutoTokenizer.from_pretrained(name, **options)
         model = AutoModelForCausalLM.from_pretrained(name, dtype=torch.float32, **options)
-    except (OSError, ValueError, ImportError) as error:
+    except (OSError, ValueError, ImportError, SafetensorError) as error:
         raise PrerequisiteError(
             f"cannot load model {name!r}: {error}\nGive tiny, smollm2, a local Hugging Face directory or a hub id."
         ) from error

@@ -64,7 +64,7 @@ class Progress:
             self._spoke = now
             self.say(
                 f"{time.strftime('%H:%M')}  {self._num_over} of {len(self._runs)} runs over, "
-                f"{sum(self._steps.values())} of {self._total} steps, about {self._remaining()} left; {self._current()}"
+                f"{sum(self._steps.values())} of {self._total} steps, {self._remaining()}; {self._current()}"
             )
 
     def say(self, text: str) -> None:
@@ -86,8 +86,8 @@ class Progress:
         done = sum(self._steps.values())
         made = done - self._first
         if made <= 0:
-            return "an unknown time"
-        return duration((self._total - done) * (time.monotonic() - self._since) / made)
+            return "time left unknown"
+        return f"about {duration((self._total - done) * (time.monotonic() - self._since) / made)} left"
 
     def _new_bar(self) -> Any:
         from tqdm import tqdm

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
 from gdpo_nemo.errors import GdpoError, PrerequisiteError, RunDirError
 from gdpo_nemo.provenance import collect
@@ -42,14 +43,16 @@ def run(selection: Selection, jobs: int | None, fresh: bool, again: str) -> Answ
         _wait_for_orphans([grid.base, *grid.runs])
         if fresh:
             _clear(selection, grid)
-        provenance = collect(sys.argv)
+        provenance = collect([Path(sys.argv[0]).name, *sys.argv[1:]])
         for each in (grid.base, *grid.runs):
             RunDir.claim(each.dir.path, each.settings, provenance)
         finished = [each for each in grid.runs if each.dir.state() == "finished"]
         if finished:
             say(f"{len(finished)} of {len(grid.runs)} runs already finished, reused")
         try:
-            failed = _perform(selection, grid, jobs, again)
+            if _perform([grid.base], 1, selection.tree.path):
+                raise GdpoError(f"the warm-up failed, and every run starts from it. When mended, go on with: {again}")
+            failed = _perform(grid.runs, side_by_side(grid, jobs), selection.tree.path)
         except Interrupted as error:
             raise Interrupted(f"{error}; nothing is lost. Go on with: {again}") from error
     if failed:
@@ -74,25 +77,17 @@ def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def _perform(selection: Selection, grid: Grid, jobs: int | None, again: str) -> list[Run]:
-    """Run what is unfinished; returns the runs that failed."""
-    at_once = side_by_side(grid, jobs)
-    for stage in ([grid.base], list(grid.runs)):
-        pending = [each for each in stage if each.dir.state() != "finished"]
-        if not pending:
-            continue
-        say(
-            f"{selection.tree.path}: {shortened([each.name for each in pending])}, {min(at_once, len(pending))} at once"
-        )
+def _perform(runs: Sequence[Run], at_once: int, where: Path) -> list[Run]:
+    """Do what is unfinished of some runs; returns those that failed."""
+    pending = [each for each in runs if each.dir.state() != "finished"]
+    if pending:
+        say(f"{where}: {shortened([each.name for each in pending])}, {min(at_once, len(pending))} at once")
         progress = Progress(pending, sys.stderr)
         try:
             run_jobs([_job(each) for each in pending], at_once, progress)
         finally:
             progress.close()
-        failed = [each for each in pending if each.dir.state() != "finished"]
-        if failed and stage == [grid.base]:
-            raise GdpoError(f"the warm-up failed, and every run starts from it. When mended, go on with: {again}")
-    return [each for each in grid.runs if each.dir.state() != "finished"]
+    return [each for each in pending if each.dir.state() != "finished"]
 
 
 def _job(run: Run) -> Job:

@@ -97,7 +97,7 @@ def test_runs_with_other_settings_do_not_share_a_table(call, tmp_path):
     for command in ("report", "check"):
         code, output = call(f"{command} tool_calling")
         assert code == 1
-        assert "embedded.train.steps: 100 and 7" in output.err
+        assert "embedded.train.steps" in output.err and " and 7\n" in output.err
 
 
 def test_seeds_of_an_arm_may_differ_in_the_seed_only(call, tmp_path):
@@ -105,7 +105,7 @@ def test_seeds_of_an_arm_may_differ_in_the_seed_only(call, tmp_path):
     write(tmp_path / "runs", {"gdpo": 0.9}, seeds=(1,), overrides=("gdpo.eps=0.1",))
     code, output = call("report tool_calling")
     assert code == 1
-    assert "gdpo.eps: 1e-06 and 0.1" in output.err
+    assert "gdpo.eps" in output.err and " and 0.1\n" in output.err
 
 
 def test_unfinished_and_unstarted_runs_have_words(call, tmp_path):

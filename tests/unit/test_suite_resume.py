@@ -71,6 +71,9 @@ def test_an_interrupted_run_stops_its_children_and_says_how_to_go_on(gdpo, warme
     for arguments in (LINE, (*LINE, "--fresh"), ("plan", *LINE[1:])):
         refused = gdpo(*arguments, cwd=tmp_path)
         assert refused.returncode == 1 and "under way" in refused.stderr
+    seen = json.loads(gdpo("status", "tool_calling", "--out", "runs", "--json", cwd=tmp_path).stdout)
+    assert seen["under_way"]
+    assert {row["name"]: row["state"] for row in seen["runs"]}["gdpo seed0"] == "running"
     process.send_signal(signal.SIGTERM)
     _, errors = process.communicate()
     assert process.returncode == 130

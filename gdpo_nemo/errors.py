@@ -20,6 +20,8 @@ class GdpoError(Exception):
 class InputError(GdpoError, ValueError):
     """An argument has the wrong value, shape or type."""
 
+    exit_code = 2
+
 
 class UnknownNameError(InputError):
     """A name that nothing answers to: a reward, an arm, a key, a target."""

@@ -3,40 +3,22 @@
 from __future__ import annotations
 
 import math
-from itertools import islice
 from typing import Any
 
 from gdpo_nemo.config import RunConfig
-from gdpo_nemo.data.tool_world import ToolWorld
-from gdpo_nemo.errors import ConfigError
 from gdpo_nemo.method import Method
 from gdpo_nemo.models.sampling import sample
 from gdpo_nemo.prompts.tool_calling import build_prompt
-from gdpo_nemo.randomness import stream, stream_seed
+from gdpo_nemo.randomness import stream_seed
 from gdpo_nemo.run_dir import RunDir
-from gdpo_nemo.types import Row
 
 BATCH_ROLLOUTS = 256
-
-
-def questions(world: ToolWorld, count: int, seed: int) -> list[Row]:
-    """``count`` different held-out rows.
-
-    Raises:
-        ConfigError: the world does not have that many.
-    """
-    rows: dict[str, Row] = {}
-    for row in islice(world.rows("heldout", stream(seed, "questions")), 50 * count):
-        rows[row.id] = row
-        if len(rows) == count:
-            return list(rows.values())
-    raise ConfigError(f"evaluation.questions is {count}; this world has only about {len(rows)} held-out rows")
 
 
 def evaluate(model: Any, tokenizer: Any, run: RunDir, config: RunConfig, method: Method) -> dict[str, Any]:
     """Sample and score the held-out questions; write every sample; return the summary."""
     spec, train = config.embedded.evaluation, config.embedded.train
-    rows = questions(config.embedded.data, spec.questions, spec.seed)
+    rows = config.embedded.data.questions(spec.questions, spec.seed)
     prompts = [build_prompt(row) for row in rows]
     generations: list[dict[str, Any]] = []
     scores: list[dict[str, Any]] = []

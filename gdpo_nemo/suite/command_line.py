@@ -20,7 +20,7 @@ from gdpo_nemo.suite.answer import Answer
 from gdpo_nemo.suite.experiment import Experiment
 from gdpo_nemo.suite.grid import Selection, parse_seeds, split_names
 
-EXIT_USAGE, EXIT_INTERRUPTED = 2, 130
+EXIT_INTERRUPTED = 130
 EXIT_CODES = """\
 exit codes:
   0    done; for check: every claim is supported
@@ -69,7 +69,7 @@ def execute(arguments: Sequence[str], experiment: Experiment | None = None) -> i
         if "--debug" in arguments:
             traceback.print_exc()
         print(f"error: {error}", file=sys.stderr)
-        return EXIT_USAGE if isinstance(error, UnknownNameError) else error.exit_code
+        return error.exit_code
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return EXIT_INTERRUPTED

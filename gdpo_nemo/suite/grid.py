@@ -135,6 +135,7 @@ def resolve(selection: Selection) -> Grid:
     for arm in selection.arms:
         config = validate(RunConfig, _merged(selection, arm), origin=f"the configuration of {arm}")
         Method(config.gdpo)
+        config.embedded.data.questions(config.embedded.evaluation.questions, config.embedded.evaluation.seed)
         base = RunConfig(
             kind="warmup",
             seed=config.embedded.warmup.seed,

@@ -111,7 +111,7 @@ def _estimate(grid: Grid, base: dict[str, Any], runs: list[dict[str, Any]], at_o
     missing = missing_modules()
     if missing:
         return {"unavailable": f"not measured: {', '.join(missing)} not installed ({INSTALL})"}
-    from gdpo_nemo.backends.embedded.estimate import estimate
+    from gdpo_nemo.backends.embedded import estimate
 
     measured = estimate(grid.runs[0].config)
     left = sum(1 - run["step"] / run["total_steps"] for run in runs if run["state"] != "finished")

@@ -10,7 +10,7 @@ from gdpo_nemo.suite.answer import Answer, shortened
 from gdpo_nemo.suite.grid import Selection, bases, check_comparable
 
 if TYPE_CHECKING:
-    from gdpo_nemo.report import Report
+    from gdpo_nemo.report.builder import Report
 
 
 def report(selection: Selection) -> Answer:
@@ -55,7 +55,7 @@ def _as_data(built: Report) -> dict[str, Any]:
 
 
 def _build(selection: Selection) -> tuple[ReportSpec, Report]:
-    from gdpo_nemo.report import build
+    from gdpo_nemo.report.builder import build
     from gdpo_nemo.rewards import build_reward
 
     experiment, runs = selection.experiment, selection.covered()

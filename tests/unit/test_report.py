@@ -12,7 +12,7 @@ import pytest
 import scipy.stats
 
 from gdpo_nemo.errors import InputError, PrerequisiteError, UnknownNameError
-from gdpo_nemo.report import build
+from gdpo_nemo.report.builder import build
 from gdpo_nemo.report.spec import Claim, Column, Deviation, ReportSpec
 from gdpo_nemo.run_dir import RunDir
 from gdpo_nemo.stats import crossed_t, paired_difference

@@ -22,8 +22,8 @@ def base_hash(config: EmbeddedConfig) -> str:
 
 
 def estimate(config: RunConfig) -> dict[str, Any]:
-    """Seconds and sizes of a run on this machine, from steps timed now; see ``estimate.py``. Needs torch."""
-    from gdpo_nemo.backends.embedded.estimate import estimate as measure
+    """Seconds and sizes of a run on this machine, from steps timed now; see ``step_times.py``. Needs torch."""
+    from gdpo_nemo.backends.embedded.step_times import estimate as measure
 
     return measure(config)
 

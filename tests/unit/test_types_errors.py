@@ -10,8 +10,8 @@ from gdpo_nemo.types import Message, Prompt, RewardVector, Rollout, Row
 @pytest.mark.parametrize(
     ("name", "standard", "exit_code"),
     [
-        ("InputError", ValueError, 1),
-        ("UnknownNameError", ValueError, 1),
+        ("InputError", ValueError, 2),
+        ("UnknownNameError", ValueError, 2),
         ("UsageError", ValueError, 2),
         ("ConfigError", ValueError, 2),
         ("PrerequisiteError", RuntimeError, 3),

@@ -95,7 +95,7 @@ class LossConfig(Strict):
 class TrainConfig(Strict):
     """Reinforcement learning on one machine."""
 
-    steps: int = Field(default=90, ge=1)
+    steps: int = Field(default=60, ge=1)
     prompts_per_step: int = Field(default=16, ge=1)
     rollouts_per_prompt: int = Field(default=8, ge=1)
     minibatch_prompts: int | None = Field(default=None, description="prompts per optimiser step; None: all")

@@ -28,7 +28,7 @@ class BehaviourMix:
     """
 
     think_share: float = 0.25
-    step_noise: float = 0.55
+    step_noise: float = 0.65
     direct_noise: float = 0.05
     piece_kept: float = 0.6
 

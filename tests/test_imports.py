@@ -49,7 +49,7 @@ def test_help_loads_no_heavy_library(arguments: list[str]) -> None:
     call = f"import gdpo_nemo.cli; sys.argv = {['gdpo', *arguments]!r}; gdpo_nemo.cli.main()"
     loaded = loaded_by(call)
     assert "gdpo_nemo" in loaded
-    assert not loaded & HEAVY
+    assert not loaded & (HEAVY | {"numpy"})
 
 
 def test_every_module_imports_without_a_word() -> None:

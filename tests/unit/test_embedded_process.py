@@ -23,10 +23,10 @@ child.wait()
 
 
 @pytest.fixture
-def run(configure, claim, tmp_path):
-    """A run from a random model that would go on for hours."""
-    settings = ("embedded.train.steps=1000000", "embedded.train.checkpoint_every=1000000", "base=null")
-    return claim(tmp_path / "arm" / "seed0", configure(*settings))
+def start(configure, claim, tmp_path):
+    """Claim a run from a random model: ``start(steps)``."""
+    small = ("embedded.train.checkpoint_every=1000000", "embedded.evaluation.questions=3", "base=null")
+    return lambda steps: claim(tmp_path / "arm" / "seed0", configure(*small, f"embedded.train.steps={steps}"))
 
 
 def wait_for(condition, limit_s=60):
@@ -65,9 +65,8 @@ def test_a_run_that_cannot_start_says_why(change, exit_code, words, configure, t
     assert not run.is_locked() and run.metrics() == []
 
 
-def test_a_run_is_done_once(configure, claim, tmp_path, capsys):
-    sizes = ("embedded.train.steps=2", "embedded.train.checkpoint_every=1", "embedded.evaluation.questions=3")
-    run = claim(tmp_path / "arm" / "seed0", configure(*sizes, "base=null"))
+def test_a_run_is_done_once(start, capsys):
+    run = start(2)
     assert main([str(run.path)]) == 0
     assert (run.state(), run.last_step(), run.result()["steps"]) == ("finished", 2, 2)
     timing = [json.loads(line) for line in (run.path / "logs" / "timing.jsonl").read_text().splitlines()]
@@ -79,7 +78,8 @@ def test_a_run_is_done_once(configure, claim, tmp_path, capsys):
     assert {path: path.stat().st_mtime_ns for path in run.path.rglob("*.json*")} == before
 
 
-def test_a_run_under_way_is_not_started_twice(run, capsys):
+def test_a_run_under_way_is_not_started_twice(start, capsys):
+    run = start(2)
     with run.lock():
         assert main([str(run.path)]) == 1
     assert f"in use by process {os.getpid()}" in capsys.readouterr().err
@@ -87,7 +87,8 @@ def test_a_run_under_way_is_not_started_twice(run, capsys):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the kernel's request exists on Linux only")
-def test_a_run_ends_with_the_process_that_started_it(run, environment):
+def test_a_run_ends_with_the_process_that_started_it(start, environment):
+    run = start(1_000_000)  # hours
     command = [sys.executable, "-c", PARENT, str(run.path)]
     parent = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
     child = int(parent.stdout.readline())
@@ -105,7 +106,8 @@ def test_a_run_ends_with_the_process_that_started_it(run, environment):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the kernel's request exists on Linux only")
-def test_a_run_whose_parent_is_gone_already_does_not_start(run, environment):
+def test_a_run_whose_parent_is_gone_already_does_not_start(start, environment):
+    run = start(2)
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
     environment = environment | {"GDPO_PARENT": str(gone.pid)}

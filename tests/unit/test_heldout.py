@@ -42,7 +42,8 @@ def test_every_sample_of_every_question_is_kept_in_order(questions, samples, eva
 
 
 def test_each_score_is_that_of_its_response_to_its_question(evaluated, configure):
-    files, summary = evaluated("embedded.evaluation.questions=40", "embedded.evaluation.samples_per_question=2")
+    """In more than one batch."""
+    files, summary = evaluated("embedded.evaluation.questions=40", "embedded.evaluation.samples_per_question=9")
     reward = Method(configure().gdpo).reward
     golds = {question["row_id"]: question["gold"] for question in files["questions"]}
     for generation, score in zip(files["generations"], files["scores"], strict=True):
@@ -53,7 +54,7 @@ def test_each_score_is_that_of_its_response_to_its_question(evaluated, configure
     for name in ("format", "correct"):
         values = [score["values"][name] for score in files["scores"]]
         assert len(set(values)) > 1
-        assert summary[f"reward/{name}/mean"] == pytest.approx(sum(values) / 80)
+        assert summary[f"reward/{name}/mean"] == pytest.approx(sum(values) / 360)
     assert summary["ungraded"] == 0
 
 

@@ -4,6 +4,8 @@ import contextlib
 import copy
 import itertools
 import math
+from types import MappingProxyType
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -14,7 +16,9 @@ from gdpo_nemo.backends.embedded.train import new_optimizer, train, update
 from gdpo_nemo.errors import RunDirError
 from gdpo_nemo.models.sampling import sample
 from gdpo_nemo.prompts.tool_calling import build_prompt
+from gdpo_nemo.rewards import REWARDS
 from gdpo_nemo.run_dir import RunDir
+from gdpo_nemo.types import RewardVector
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -340,6 +344,33 @@ def test_two_methods_with_one_seed_begin_with_the_same_rollouts(whole, start):
     assert [rows[0][0][key] for key in same] == [rows[1][0][key] for key in same]
     assert rows[0][0]["loss"] != rows[1][0]["loss"]
     assert rows[0][1] != rows[1][1]
+
+
+class Witness:
+    """Stands in for a task, and keeps what it was shown."""
+
+    names = ("odd",)
+    ranges = MappingProxyType({"odd": (0.0, 1.0)})
+    shown: ClassVar[list[tuple[str, str]]] = []
+
+    def __init__(self, mode):
+        pass
+
+    def __call__(self, row, rollout):
+        self.shown.append((row.fields["user"], rollout.response))
+        return RewardVector({"odd": float(len(rollout.response) % 2)})
+
+
+def test_each_step_draws_new_rows_and_new_responses_even_to_a_prompt_it_had_before(start, monkeypatch):
+    monkeypatch.setitem(REWARDS, "witness", f"{__name__}:Witness")
+    monkeypatch.setattr(Witness, "shown", [])
+    small_talk = ("embedded.data.small_talk_share=1", "embedded.data.num_tools=1", "embedded.evaluation.questions=1")
+    still = ("embedded.train.lr=0", "embedded.train.steps=8", "embedded.train.prompts_per_step=1")
+    trained(*start("arm", "gdpo.task=witness", "base=null", *small_talk, *still))
+    groups = [Witness.shown[4 * step : 4 * step + 4] for step in range(8)]
+    assert {len({user for user, _ in group}) for group in groups} == {1}
+    assert 1 < len({group[0][0] for group in groups}) <= 3, "the world has three greetings, so some come twice"
+    assert len({str(group) for group in groups}) == 8
 
 
 def test_a_run_whose_base_is_missing_or_unfinished_is_refused(start, configure, claim, tmp_path):

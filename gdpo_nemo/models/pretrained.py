@@ -27,6 +27,12 @@ def load_pretrained(name: str) -> tuple[Any, Any]:
         raise PrerequisiteError(
             f"cannot load model {name!r}: {error}\nGive tiny, smollm2, a local Hugging Face directory or a hub id."
         ) from error
+    layers = set(getattr(model.config, "layer_types", None) or ())
+    if getattr(model, "_is_stateful", False) or layers - {"full_attention", "sliding_attention"}:
+        raise PrerequisiteError(
+            f"model {name!r} ({model.config.model_type}) has recurrent layers, and the embedded trainer "
+            "reads a prompt once for its whole group; give a model with attention layers only"
+        )
     quantizer: Any = getattr(model, "hf_quantizer", None)
     if quantizer is not None:  # the weights were expanded while reading; lets save_pretrained work
         quantizer.remove_quantization_config(model)

@@ -69,6 +69,27 @@ def base(configure, claim, one_thread, tmp_path_factory):
     return run
 
 
+@pytest.fixture(scope="session")
+def foreign():
+    """A random model of another architecture with large weights: ``foreign("gpt2", vocab_size)``."""
+    import torch
+    import transformers
+
+    def call(name, vocab_size, **settings):
+        torch.manual_seed(0)
+        ends = {"pad_token_id": 0, "eos_token_id": 1, "bos_token_id": None}
+        if name == "gpt2":
+            size = {"n_embd": 32, "n_layer": 2, "n_head": 2, "n_positions": 256}
+            shape = transformers.GPT2Config(vocab_size=vocab_size, initializer_range=0.3, **size, **ends)
+            return transformers.GPT2LMHeadModel(shape).eval()
+        size = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "initializer_range": 0.3}
+        heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8}
+        shape = getattr(transformers, f"{name}Config")(vocab_size=vocab_size, **size, **heads, **ends, **settings)
+        return getattr(transformers, f"{name}ForCausalLM")(shape).eval()
+
+    return call
+
+
 @pytest.fixture
 def warm(base):
     """A fresh copy of the warmed-up model, and its tokenizer."""

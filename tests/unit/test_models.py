@@ -6,7 +6,15 @@ from types import MappingProxyType
 import numpy as np
 import pytest
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers import (
+    Lfm2Config,
+    Lfm2ForCausalLM,
+    LlamaConfig,
+    LlamaForCausalLM,
+    MambaConfig,
+    MambaForCausalLM,
+    PreTrainedTokenizerFast,
+)
 
 from gdpo_nemo.backends.embedded.train import new_optimizer, train_step
 from gdpo_nemo.config import ModelConfig
@@ -185,6 +193,20 @@ def test_a_hugging_face_directory_of_another_architecture_loads_and_trains(
     metrics, _ = train_step(model, tokenizer, None, new_optimizer(model, 1e-3, 0.0), config, Method(config.gdpo), 1)
     assert metrics["groups/alive"] > 0
     assert not any(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())
+
+
+@pytest.mark.parametrize("name", ["mamba", "lfm2"])
+def test_a_model_with_recurrent_layers_is_refused(name, llama_folder, tmp_path):
+    tokenizer = load_pretrained(str(llama_folder))[1]
+    size = {"vocab_size": len(tokenizer), "hidden_size": 16, "num_hidden_layers": 2}
+    if name == "mamba":
+        model = MambaForCausalLM(MambaConfig(**size))
+    else:
+        heads = {"num_attention_heads": 2, "num_key_value_heads": 2, "intermediate_size": 32}
+        model = Lfm2ForCausalLM(Lfm2Config(**size, **heads, layer_types=["conv", "full_attention"]))
+    save(model, tokenizer, tmp_path)
+    with pytest.raises(PrerequisiteError, match=f"{name}.* has recurrent layers"):
+        load_pretrained(str(tmp_path))
 
 
 def test_a_model_without_a_chat_template_is_refused(llama_folder, tmp_path):

@@ -7,10 +7,10 @@ import pytest
 import torch
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
-from gdpo_nemo.config import ModelConfig
 from gdpo_nemo.data.tool_world import ToolWorld
+from gdpo_nemo.errors import GdpoError
 from gdpo_nemo.models.sampling import encode, sample
-from gdpo_nemo.models.tiny import build_tiny, build_tokenizer
+from gdpo_nemo.models.tiny import build_tokenizer
 from gdpo_nemo.prompts.tool_calling import build_prompt
 
 WORLD = ToolWorld(num_cities=4, num_relations=2, num_tools=2, max_hops=2, small_talk_share=0.2)
@@ -131,21 +131,11 @@ def test_prompts_are_padded_on_the_left_and_responses_on_the_right():
 # ---- against a model without cache and without padding
 
 
-@pytest.fixture
-def wild():
-    """A random model with large weights: each token depends on all tokens before it."""
-    model = build_tiny(ModelConfig(hidden_size=32, intermediate_size=64, num_layers=2, num_heads=2), len(TOKENIZER), 0)
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            parameter *= 5 if "proj" in name else 1
-    return model.eval()
-
-
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
-@pytest.mark.parametrize("name", ["warm", "wild"])
-def test_greedy_is_what_hugging_face_generates_for_each_prompt_alone(name, attention, request):
-    found = request.getfixturevalue(name)
-    model = found[0] if name == "warm" else found
+@pytest.mark.parametrize("name", ["tiny", "Llama", "gpt2", "Qwen3"])
+def test_greedy_is_what_hugging_face_generates_for_each_prompt_alone(name, attention, warm, foreign):
+    """Random models with large weights: there, each token depends on all tokens before it."""
+    model = warm[0] if name == "tiny" else foreign(name, len(TOKENIZER))
     model.set_attn_implementation(attention)
     prompts = [TRIPS[0], TALKS[0], *TRIPS[1:8], *TALKS[1:4]]
     samples = draw(model, prompts, temperature=0, limit=12)
@@ -157,6 +147,18 @@ def test_greedy_is_what_hugging_face_generates_for_each_prompt_alone(name, atten
     made = [ids[mask].tolist() for ids, mask in zip(responses_B_R, samples.response_B_R, strict=True)]
     assert made == expected
     assert len(set(map(tuple, expected))) > 5, "the prompts have different responses"
+
+
+def test_a_window_of_attention_that_the_prompt_does_not_fit_is_kept_or_refused(foreign):
+    """Never sampled as if the model saw the whole prompt."""
+    model = foreign("Mistral", len(TOKENIZER), sliding_window=6)
+    try:
+        samples = draw(model, TRIPS[:1], temperature=0, limit=10)
+    except GdpoError:
+        return
+    ids = encode(TOKENIZER, TRIPS[:1])[0]
+    expected = model.generate(torch.tensor([ids]), do_sample=False, max_new_tokens=10)[0, len(ids) :]
+    assert samples.ids_B_T[0, len(ids) :].tolist() == expected.tolist()
 
 
 def log_softmax_alone(model, ids, temperature=1.0):

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache, Qwen2ForCausalLM
 
+from gdpo_nemo.errors import InputError
 from gdpo_nemo.types import Prompt, Rollout
 
 # transformers renamed the argument in release 5.24
@@ -74,10 +75,16 @@ def sample(
         max_new_tokens: longest response, end token included.
         temperature: of the softmax; 0 is greedy.
         seed: of this call's own generator.
+
+    Raises:
+        InputError: prompt and response do not fit the model's sliding attention window.
     """
     device, pad_id, end_id = model.device, tokenizer.pad_token_id, tokenizer.eos_token_id
     prompt_ids, prompt_mask = left_pad(encode(tokenizer, prompts), pad_id, device)
     width = prompt_ids.shape[1]
+    window = getattr(model.config.get_text_config(), "sliding_window", None)
+    if window is not None and width + max_new_tokens > window:
+        raise InputError(f"{width} + {max_new_tokens} tokens exceed the model's attention window of {window}")
     live = torch.arange(len(prompts) * rollouts_per_prompt, device=device)  # rollouts still in the batch
     prompt_of = live // rollouts_per_prompt
     generator = torch.Generator(device).manual_seed(seed)

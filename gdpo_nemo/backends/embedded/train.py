@@ -71,14 +71,9 @@ def _base_checkpoint(run: RunDir, config: RunConfig) -> Path | None:
 
 
 def train_step(
-    model: Any,
-    tokenizer: Any,
-    reference: Any | None,
-    optimizer: torch.optim.Optimizer,
-    config: RunConfig,
-    method: Method,
-    step: int,
-) -> tuple[dict[str, float], dict[str, float]]:
+    model: Any, tokenizer: Any, reference: Any | None, optimizer: torch.optim.Optimizer, config: RunConfig,
+    method: Method, step: int,
+) -> tuple[dict[str, float], dict[str, float]]:  # fmt: skip
     """One batch of rollouts and the optimiser steps on it; returns metrics and wall times in seconds."""
     spec = config.embedded.train
     rows = list(islice(config.embedded.data.rows("train", stream(config.seed, "data", step)), spec.prompts_per_step))

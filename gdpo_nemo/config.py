@@ -151,26 +151,29 @@ def load_yaml(paths: Sequence[Path], overrides: Iterable[str] = ()) -> dict[str,
     """
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
+    from yaml import YAMLError
 
-    parsed = [_parse_override(override) for override in overrides]
+    overrides = list(overrides)
+    for override in overrides:
+        _check_override(override)
     try:
-        merged = OmegaConf.merge({}, *(_with_defaults(path, ()) for path in paths), *parsed)
+        last = _on_as_written(OmegaConf.from_dotlist(overrides))
+        merged = OmegaConf.merge(*(_with_defaults(path, ()) for path in paths), last)
         container = OmegaConf.to_container(merged, resolve=True)
-    except OmegaConfBaseException as error:
+    except (OmegaConfBaseException, YAMLError) as error:
         raise ConfigError(f"cannot resolve the configuration: {error}") from error
     assert isinstance(container, dict)
     return {str(key): value for key, value in container.items()}
 
 
-def _parse_override(override: str) -> Any:
-    from omegaconf import OmegaConf
-    from yaml import YAMLError
+def _check_override(override: str) -> None:
+    from yaml import YAMLError, safe_load
 
-    key, equals, _ = override.partition("=")
+    key, equals, value = override.partition("=")
     if not (key.strip() and equals):
         raise ConfigError(f"override {override!r} is not of the form key.sub=value, e.g. embedded.train.steps=50")
     try:
-        return _on_as_written(OmegaConf.from_dotlist([override]))
+        safe_load(value)
     except YAMLError as error:
         raise ConfigError(f"the value of override {override!r} is not valid YAML: {error}") from error
 

@@ -1,5 +1,7 @@
 """A run small enough for tests: a world of four cities, a model of 22,000 parameters, a warm-up of seconds."""
 
+import copy
+
 import pytest
 
 from gdpo_nemo.config import RunConfig, load_yaml, validate
@@ -90,9 +92,16 @@ def foreign():
     return call
 
 
-@pytest.fixture
-def warm(base):
-    """A fresh copy of the warmed-up model, and its tokenizer."""
+@pytest.fixture(scope="session")
+def loaded(base):
+    """The warmed-up model and its tokenizer, to read only."""
     from gdpo_nemo.models.pretrained import load_saved
 
     return load_saved(base.checkpoints()[-1][1])
+
+
+@pytest.fixture
+def warm(loaded):
+    """A copy of the warmed-up model for this test, and its tokenizer."""
+    model, tokenizer = loaded
+    return copy.deepcopy(model), tokenizer

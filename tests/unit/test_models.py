@@ -39,7 +39,7 @@ SIZE = ModelConfig(hidden_size=16, intermediate_size=32, num_layers=1, num_heads
 MIX = BehaviourMix(think_share=0.7, step_noise=0.5, direct_noise=0.3, piece_kept=0.5)
 
 
-def texts(world, tokenizer, count=150):
+def texts(world, tokenizer, count=80):
     """Prompts as the model reads them, golds and demonstrations of all sorts."""
     rng = np.random.default_rng(0)
     rows = [row for split in ("train", "heldout") for row in islice(world.rows(split, rng), count)]

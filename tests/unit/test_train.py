@@ -26,10 +26,10 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 # ---- one update
 
 
-@pytest.fixture
-def batch(warm, configure):
+@pytest.fixture(scope="module")
+def batch(loaded, configure):
     """16 rollouts of 4 prompts, and an advantage for each."""
-    return draw_batch(warm, configure, temperature=1.0)
+    return draw_batch(loaded, configure, temperature=1.0)
 
 
 def draw_batch(warm, configure, temperature):
@@ -141,7 +141,7 @@ def test_an_update_of_another_architecture_is_the_gradient_of_the_equation(name,
 
 
 @pytest.mark.parametrize("aggregation", ["token_mean", "sequence_mean"])
-@pytest.mark.parametrize("size", [1, 3, 7, 16, 100])
+@pytest.mark.parametrize("size", [1, 5, 100])
 def test_micro_batches_of_any_size_give_the_same_update(size, aggregation, warm, batch, configure):
     model, _ = warm
     settings = [f"embedded.train.loss.aggregation={aggregation}", "embedded.train.loss.kl_coef=0.1"]

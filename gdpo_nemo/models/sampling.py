@@ -17,8 +17,6 @@ from gdpo_nemo.types import Prompt, Rollout
 # transformers renamed the argument in release 5.24
 CACHE_ARGUMENT = "cache" if "cache" in inspect.signature(Qwen2ForCausalLM.forward).parameters else "past_key_values"
 
-SHRINK_AT = 0.75  # of the batch without an end token yet: the others leave
-
 
 @dataclass(frozen=True)
 class Samples:
@@ -56,15 +54,9 @@ def left_pad(sequences: Sequence[Sequence[int]], pad_id: int, device: torch.devi
 
 
 def sample(
-    model: Any,
-    tokenizer: Any,
-    prompts: Sequence[Prompt],
-    *,
-    rollouts_per_prompt: int,
-    max_new_tokens: int,
-    temperature: float,
-    seed: int,
-) -> Samples:
+    model: Any, tokenizer: Any, prompts: Sequence[Prompt], *, rollouts_per_prompt: int, max_new_tokens: int,
+    temperature: float, seed: int,
+) -> Samples:  # fmt: skip
     """Draw rollouts; equal arguments and weights give equal rollouts on one machine.
 
     Args:
@@ -85,8 +77,8 @@ def sample(
     window = getattr(model.config.get_text_config(), "sliding_window", None)
     if window is not None and width + max_new_tokens > window:
         raise InputError(f"{width} + {max_new_tokens} tokens exceed the model's attention window of {window}")
-    live = torch.arange(len(prompts) * rollouts_per_prompt, device=device)  # rollouts still in the batch
-    prompt_of = live // rollouts_per_prompt
+    live = torch.arange(len(prompts) * rollouts_per_prompt, device=device)  # rollouts without an end token yet
+    row = prompt_of = live // rollouts_per_prompt  # where in the batch each of them stands
     generator = torch.Generator(device).manual_seed(seed)
     chances = torch.rand(len(live), max_new_tokens, generator=generator, dtype=torch.float64, device=device)
     response = torch.full(chances.shape, pad_id, device=device)
@@ -95,40 +87,38 @@ def sample(
     model.eval()
     with torch.inference_mode():
         cache = DynamicCache()
+        with_cache = {CACHE_ARGUMENT: cache, "use_cache": True, "logits_to_keep": 1}
         sees = prompt_mask[:, None] & torch.ones(width, width, dtype=torch.bool, device=device).tril()
         call = {"attention_mask": additive_mask(sees, model.dtype), "position_ids": positions(prompt_mask)}
-        with_cache = {CACHE_ARGUMENT: cache, "use_cache": True, "logits_to_keep": 1}
-        logits = model(input_ids=prompt_ids, **call, **with_cache).logits[prompt_of, -1]
-        cache.batch_repeat_interleave(rollouts_per_prompt)
-        mask = torch.nn.functional.pad(additive_mask(prompt_mask[:, None], model.dtype), (0, max_new_tokens))[prompt_of]
-        position = prompt_mask.sum(dim=1)[prompt_of, None]
-        running = torch.ones_like(live, dtype=torch.bool)  # of the live ones: without an end token yet
+        logits = model(input_ids=prompt_ids, **call, **with_cache).logits[:, -1]
+        mask = torch.nn.functional.pad(additive_mask(prompt_mask[:, None], model.dtype), (0, max_new_tokens))
+        position = prompt_mask.sum(dim=1, keepdim=True)
         for t in range(max_new_tokens):
-            tokens, entropy_now = _draw(logits, temperature, chances[live, t])
-            tokens = tokens.where(running, pad_id)
-            response[live, t], entropy[live, t] = tokens, entropy_now * running
-            length[live] += running
-            running = running & (tokens != end_id)
-            num_running = int(running.sum())
-            if num_running == 0 or t + 1 == max_new_tokens:
+            tokens, entropy[live, t] = _draw(logits[row], temperature, chances[live, t])
+            response[live, t] = tokens
+            length[live] += 1
+            going = tokens != end_id
+            live = live[going]
+            if len(live) == 0 or t + 1 == max_new_tokens:
                 break
-            if num_running <= SHRINK_AT * len(live):
-                kept = running.nonzero()[:, 0]
-                cache.batch_select_indices(kept)
-                live, running, tokens, mask, position = (x[kept] for x in (live, running, tokens, mask, position))
+            # rollouts of one prompt that have said the same so far share a row of the batch
+            number, row = torch.unique(row[going] * logits.shape[1] + tokens[going], return_inverse=True)
+            parent, token = number // logits.shape[1], number % logits.shape[1]
+            cache.batch_select_indices(parent)
+            mask, position = mask[parent], position[parent]
             call = {"attention_mask": mask[..., : width + t + 1], "position_ids": position + t}
-            logits = model(input_ids=tokens[:, None], **call, **with_cache).logits[:, -1]
+            logits = model(input_ids=token[:, None], **call, **with_cache).logits[:, -1]
     model.train(was_training)
     response_B_R = torch.arange(int(length.max()), device=device) < length[:, None]
     response, entropy = response[:, : response_B_R.shape[1]], entropy[:, : response_B_R.shape[1]]
-    made = [ids[:n] for ids, n in zip(response.tolist(), length.tolist(), strict=True)]
+    said = [ids[:n] for ids, n in zip(response.tolist(), length.tolist(), strict=True)]
+    ended = [ids[-1] == end_id for ids in said]
     texts = tokenizer.batch_decode(
-        [ids[:-1] if ids[-1] == end_id else ids for ids in made], clean_up_tokenization_spaces=False
+        [ids[: len(ids) - end] for ids, end in zip(said, ended, strict=True)], clean_up_tokenization_spaces=False
     )
     rollouts = tuple(
-        Rollout(prompts[i // rollouts_per_prompt].row_id, i % rollouts_per_prompt, text, len(ids) - ended, not ended)
-        for i, (ids, text) in enumerate(zip(made, texts, strict=True))
-        for ended in [ids[-1] == end_id]
+        Rollout(prompts[p].row_id, i % rollouts_per_prompt, texts[i], len(said[i]) - ended[i], not ended[i])
+        for i, p in enumerate(prompt_of.tolist())
     )
     ids_B_T = torch.cat([prompt_ids[prompt_of], response], dim=1)
     attention_B_T = torch.cat([prompt_mask[prompt_of], response_B_R], dim=1)
@@ -152,5 +142,4 @@ def positions(mask_B_T: Tensor) -> Tensor:
 
 def additive_mask(sees_B_Q_K: Tensor, dtype: torch.dtype) -> Tensor:
     """Attention mask [B, 1, Q, K]: 0 where a query sees a key, else very small; every attention code can add it."""
-    mask = torch.zeros(sees_B_Q_K.shape, dtype=dtype, device=sees_B_Q_K.device)
-    return mask.masked_fill_(~sees_B_Q_K, torch.finfo(dtype).min)[:, None]
+    return (~sees_B_Q_K).to(dtype).mul_(torch.finfo(dtype).min)[:, None]

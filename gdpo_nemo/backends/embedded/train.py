@@ -7,7 +7,8 @@ by its step), so a run resumed from a checkpoint repeats what an uninterrupted r
 from __future__ import annotations
 
 import time
-from itertools import islice
+from itertools import chain, compress, islice
+from operator import eq, itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -87,22 +88,17 @@ def train_step(
     vectors = [method.reward(rows[int(g)], rollout) for g, rollout in zip(group_ids_B, samples.rollouts, strict=True)]
     advantages_B, health = method.advantages(method.matrix(vectors), group_ids_B)
     scored = time.perf_counter()
-    updates = update(model, reference, optimizer, samples, advantages_B, spec)
-    lengths = [rollout.length_tokens for rollout in samples.rollouts]
-    metrics = health.as_metrics() | updates | {"length/mean": sum(lengths) / len(lengths)}
-    metrics["frac_truncated"] = sum(r.truncated for r in samples.rollouts) / len(samples.rollouts)
+    metrics = health.as_metrics() | update(model, reference, optimizer, samples, advantages_B, spec)
+    metrics["length/mean"] = sum(rollout.length_tokens for rollout in samples.rollouts) / len(vectors)
+    metrics["frac_truncated"] = sum(rollout.truncated for rollout in samples.rollouts) / len(vectors)
     timing = {"sample_s": sampled - started, "score_s": scored - sampled, "update_s": time.perf_counter() - scored}
     return metrics, timing
 
 
 def update(
-    model: Any,
-    reference: Any | None,
-    optimizer: torch.optim.Optimizer,
-    samples: Samples,
-    advantages_B: Tensor,
+    model: Any, reference: Any | None, optimizer: torch.optim.Optimizer, samples: Samples, advantages_B: Tensor,
     spec: TrainConfig,
-) -> dict[str, float]:
+) -> dict[str, float]:  # fmt: skip
     """The optimiser steps on one batch, mini-batch by mini-batch, micro-batch by micro-batch."""
     everything = torch.arange(len(advantages_B), device=samples.ids_B_T.device)
     advantages_B = advantages_B.to(everything.device)
@@ -146,33 +142,48 @@ def update(
 def _log_probs(model: Any, samples: Samples, rows: Tensor, spec: TrainConfig) -> Tensor:
     """Log-probabilities [b, R] of the response tokens of some rollouts, at the sampling temperature; 0 on padding.
 
-    Responses to one prompt stand in one line behind it, and a mask lets each see the prompt and itself alone: the
-    prompt is read once for all of them, and little of the batch is padding.
+    What rollouts begin with in common is computed once: they are packed into prefix trees, and a mask lets each token
+    see the way from the root to itself.
     """
     ids, attention, is_response = samples.ids_B_T[rows], samples.attention_B_T[rows], samples.response_B_R[rows]
     width = ids.shape[1] - is_response.shape[1]
-    # In a line of 6 hidden sizes, attention costs as much as the matrix products: two thirds of that at most.
-    per_line = max(1, 4 * model.config.hidden_size // is_response.shape[1])
-    group, place = rows // spec.rollouts_per_prompt, rows % spec.rollouts_per_prompt
-    _, line, counts = torch.unique_consecutive(
-        group * spec.rollouts_per_prompt + place // per_line, return_inverse=True, return_counts=True
-    )
-    first = counts.cumsum(0) - counts  # the row that opens each line
-    nth = is_response.flatten().cumsum(0).view_as(is_response)
-    column = width + nth - nth[first, 0][line, None]
-    owner = attention.long() - 1  # 0 is the prompt, -1 padding
-    owner[:, width:] = torch.arange(1, len(rows) + 1, device=ids.device)[:, None]
-    tokens = torch.stack([ids, positions(attention), owner], dim=-1)
-    at = line[:, None].expand_as(column)[is_response], column[is_response]
-    packed = tokens.new_zeros(len(first), int(at[1].max()) + 1, 3)
-    packed[:, :width], packed[at] = tokens[first, :width], tokens[:, width:][is_response]
-    packed_ids, position_ids, owner = packed.unbind(dim=-1)
-    sees = ((owner[:, None] == 0) | (owner[:, None] == owner[:, :, None])).tril()
-    before = column - width
-    before[:, 0] = 0  # the prompt's last token predicts the first of each response
+    sequences = [list(compress(*row)) for row in zip(ids.tolist(), attention.tolist(), strict=True)]
+    # In a tree of twice the hidden size, attention costs a third of the matrix products.
+    trees, nodes, ends = _prefix_trees(sequences, largest=2 * model.config.get_text_config().hidden_size)
+    tree_b_T = torch.tensor(trees, device=ids.device)[:, None].expand_as(ids)
+    node_b_T = torch.zeros_like(ids).masked_scatter(attention, torch.tensor(list(chain(*nodes)), device=ids.device))
+    end = torch.nn.utils.rnn.pad_sequence([torch.tensor(end) for end in ends], batch_first=True).to(ids.device)
+    packed = ids.new_zeros(2, *end.shape)
+    packed[:, tree_b_T[attention], node_b_T[attention]] = torch.stack([ids, positions(attention)])[:, attention]
+    node = torch.arange(end.shape[1], device=ids.device)
+    sees = (node <= node[:, None]) & (node[:, None] < end[:, None])
+    kept, before = node_b_T[:, width - 1 : -1][is_response].unique(return_inverse=True)
     logits = model(
-        input_ids=packed_ids, attention_mask=additive_mask(sees, model.dtype), position_ids=position_ids,
-        logits_to_keep=packed.shape[1] - width + 1, use_cache=False,
-    ).logits[at[0], before[is_response]]  # fmt: skip
-    logp = torch.log_softmax(logits.float() / spec.temperature, dim=-1).gather(-1, packed_ids[at][:, None])[:, 0]
+        input_ids=packed[0], attention_mask=additive_mask(sees, model.dtype), position_ids=packed[1],
+        logits_to_keep=kept, use_cache=False,
+    ).logits  # fmt: skip
+    log_softmax = torch.log_softmax(logits.float() / spec.temperature, dim=-1)
+    logp = log_softmax[tree_b_T[:, width:][is_response], before, ids[:, width:][is_response]]
     return logp.new_zeros(is_response.shape).masked_scatter(is_response, logp)
+
+
+def _prefix_trees(sequences: list[list[int]], largest: int) -> tuple[list[int], list[list[int]], list[list[int]]]:
+    """Pack sequences into trees of at most ``largest`` nodes; only a sequence by itself makes a larger one.
+
+    Returns:
+        the tree of each sequence; the nodes of its tokens; and for each tree and node the first node after its branch.
+    """
+    trees, nodes, ends = [0] * len(sequences), [[0]] * len(sequences), list[list[int]]()
+    last, path = list[int](), list[int]()
+    for i, sequence in sorted(enumerate(sequences), key=itemgetter(1)):  # the most alike follow each other
+        shared = [*map(eq, sequence, last), False].index(False)
+        if not ends or len(ends[-1]) + len(sequence) - shared > largest:
+            ends.append([])
+            shared, path = 0, []
+        end = ends[-1]
+        for node in path[shared:]:
+            end[node] = len(end)
+        path = path[:shared] + list(range(len(end), len(end) + len(sequence) - shared))
+        end += [largest + len(sequence)] * (len(sequence) - shared)  # open as yet
+        trees[i], nodes[i], last = len(ends) - 1, path, sequence
+    return trees, nodes, ends

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
+import math
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -44,7 +45,20 @@ def append_jsonl(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
             if handle.read() != b"\n":
                 handle.seek(0)
                 handle.truncate(handle.read().rfind(b"\n") + 1)
-        handle.write("".join(json.dumps(row) + "\n" for row in rows).encode())
+        handle.write(to_jsonl(rows).encode())
+
+
+def to_jsonl(rows: Iterable[Mapping[str, Any]]) -> str:
+    """One strict JSON object per line: a number that is not finite, for which JSON has no word, is null.
+
+    Raises:
+        ValueError: such a number deeper than in the row itself.
+    """
+    return "".join(json.dumps({k: _or_null(v) for k, v in row.items()}, allow_nan=False) + "\n" for row in rows)
+
+
+def _or_null(value: Any) -> Any:
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def read_jsonl(path: Path) -> list[dict[str, Any]]:

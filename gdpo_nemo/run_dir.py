@@ -17,7 +17,7 @@ rows of ``metrics.jsonl`` past that checkpoint are dropped, since the resumed ru
 from __future__ import annotations
 
 import contextlib
-import json
+import math
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -26,7 +26,7 @@ from typing import Any
 import yaml
 
 from gdpo_nemo.errors import RunDirError
-from gdpo_nemo.files import append_jsonl, hold, is_held, read_json, read_jsonl, write_json, write_text
+from gdpo_nemo.files import append_jsonl, hold, is_held, read_json, read_jsonl, to_jsonl, write_json, write_text
 
 METRICS = "metrics.jsonl"
 ABSENT = "(absent)"
@@ -163,12 +163,13 @@ class RunDir:
     # ---- metrics
 
     def append_metrics(self, row: Mapping[str, Any]) -> None:
-        """Add one step's row and flush it."""
+        """Add one step's row and flush it. A value that is not finite, such as the mean of no rows, becomes null."""
         append_jsonl(self.path / METRICS, [row])
 
     def metrics(self) -> list[dict[str, Any]]:
-        """All rows; a half-written last line, left by a kill, is ignored."""
-        return read_jsonl(self.path / METRICS)
+        """All rows, NaN where the file has null; a half-written last line, left by a kill, is ignored."""
+        rows = read_jsonl(self.path / METRICS)
+        return [{key: math.nan if value is None else value for key, value in row.items()} for row in rows]
 
     def last_step(self) -> int:
         """Step of the last metrics row, 0 when there is none."""
@@ -210,7 +211,7 @@ class RunDir:
         rows = self.metrics()
         kept = [row for row in rows if row["step"] <= step]
         if (self.path / METRICS).exists():
-            write_text(self.path / METRICS, "".join(json.dumps(row) + "\n" for row in kept))
+            write_text(self.path / METRICS, to_jsonl(kept))
         if len(rows) > len(kept):
             append_jsonl(
                 self.path / "logs" / "resumes.jsonl",
@@ -225,7 +226,7 @@ class RunDir:
         assert name in EVALUATION_FILES, name
         path = self.path / "eval" / f"{name}.jsonl"
         path.parent.mkdir(exist_ok=True)
-        write_text(path, "".join(json.dumps(row) + "\n" for row in rows))
+        write_text(path, to_jsonl(rows))
 
     def read_evaluation(self, name: str) -> list[dict[str, Any]]:
         """Read one of questions, generations or scores."""

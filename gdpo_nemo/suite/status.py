@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,8 @@ def _row(name: str, run: RunDir, under_way: bool, rewards: Sequence[str]) -> dic
     state, steps, result = run.state(), run.metrics(), run.result()
     words = {"missing": "not run", "started": "waiting" if under_way else "stopped"}
     source, values = ("evaluation", result["evaluation"]) if result else ("last step", steps[-1] if steps else {})
-    means = {reward: values.get(f"reward/{reward}/mean") for reward in rewards}
+    found = {reward: values.get(f"reward/{reward}/mean") for reward in rewards}
+    means = {reward: None if value is None or math.isnan(value) else value for reward, value in found.items()}
     return {
         "name": name,
         "state": words.get(state, state),

@@ -1,5 +1,6 @@
 import csv
 import io
+import math
 import struct
 
 import matplotlib
@@ -15,7 +16,7 @@ RANGES = {"format": (0.0, 1.0), "correct": (-3.0, 3.0)}
 
 
 def write_metrics(path, **rewards):
-    """One row per step; None is an ungraded step."""
+    """One row per step; NaN is an ungraded step."""
     run = RunDir.claim(path, {"kind": "train"}, {})
     for t, values in enumerate(zip(*rewards.values(), strict=True)):
         run.append_metrics({"step": t + 1, **dict(zip((f"reward/{r}/mean" for r in rewards), values, strict=True))})
@@ -55,7 +56,7 @@ def legend(figure):
 
 
 def test_csv_is_long_and_leaves_ungraded_steps_empty(tmp_path):
-    write_metrics(tmp_path / "gdpo" / "seed0", format=[0.1, None, 0.3], correct=[1.0, -2.0, 1 / 3])
+    write_metrics(tmp_path / "gdpo" / "seed0", format=[0.1, math.nan, 0.3], correct=[1.0, -2.0, 1 / 3])
     rows = list(csv.DictReader(io.StringIO(to_csv(read_curves(make_spec(tmp_path, ("gdpo",)))))))
     assert [row["value"] for row in rows if row["reward"] == "format"] == ["0.1", "", "0.3"]
     assert [float(row["value"]) for row in rows if row["reward"] == "correct"] == [1.0, -2.0, 1 / 3]
@@ -65,7 +66,7 @@ def test_csv_is_long_and_leaves_ungraded_steps_empty(tmp_path):
 
 def test_middle_line_is_the_median_and_the_band_the_quartiles(tmp_path):
     for seed, value in enumerate((0.0, 0.1, 0.8)):
-        write_metrics(tmp_path / "gdpo" / f"seed{seed}", format=[value, value / 2], correct=[0.0, None])
+        write_metrics(tmp_path / "gdpo" / f"seed{seed}", format=[value, value / 2], correct=[0.0, math.nan])
     spec = make_spec(tmp_path, ("gdpo",))
     curves = read_curves(spec)
     steps, summary = quartiles([curve for curve in curves if curve.reward == "format"])
@@ -126,7 +127,7 @@ def test_an_arm_keeps_its_colour_whatever_stands_beside_it():
 
 
 def test_files_do_not_depend_on_the_readers_matplotlib_settings(tmp_path):
-    write_metrics(tmp_path / "gdpo" / "seed0", format=[0.5, 0.6], correct=[1.0, None])
+    write_metrics(tmp_path / "gdpo" / "seed0", format=[0.5, 0.6], correct=[1.0, math.nan])
     spec = make_spec(tmp_path, ("gdpo", "grpo"))
     curves = read_curves(spec)
     write_figure(spec, curves, tmp_path / "one")

@@ -1,4 +1,5 @@
 import json
+import math
 import os
 import signal
 import subprocess
@@ -94,6 +95,28 @@ def test_resume_point_is_the_last_complete_checkpoint_and_later_rows_go(run):
     assert (run.path / "metrics.jsonl").read_bytes() == b"".join(before[:4])
     assert run.last_step() == 4
     assert read_jsonl(run.path / "logs" / "resumes.jsonl") == [{"resumed_from_step": 4, "dropped_rows": 1}]
+
+
+def test_a_metric_without_a_value_is_strict_json_and_reads_as_nan(run):
+    run.append_metrics({"step": 1, "phase": "noisy", "loss": 0.1, "mean": math.nan, "norm": math.inf})
+    checkpoint(run, 1)
+    for _ in range(2):  # as written, and as a resume writes it again
+        [line] = (run.path / "metrics.jsonl").read_text().splitlines()
+        assert line == '{"step": 1, "phase": "noisy", "loss": 0.1, "mean": null, "norm": null}'
+        [row] = run.metrics()
+        assert math.isnan(row.pop("mean")) and math.isnan(row.pop("norm"))
+        assert row == {"step": 1, "phase": "noisy", "loss": 0.1}
+        run.resume_point()
+
+
+def test_a_file_that_has_the_word_nan_can_still_be_read(run):
+    (run.path / "metrics.jsonl").write_text('{"step": 1, "mean": NaN}\n')
+    assert math.isnan(run.metrics()[0]["mean"])
+
+
+def test_a_number_that_json_lacks_is_refused_inside_a_value(tmp_path):
+    with pytest.raises(ValueError, match="JSON"):
+        append_jsonl(tmp_path / "rows.jsonl", [{"values": [math.nan]}])
 
 
 def test_resume_without_a_checkpoint_starts_over(run):

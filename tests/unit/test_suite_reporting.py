@@ -1,6 +1,7 @@
 """Verdicts of the command line, on evaluations written by hand."""
 
 import json
+import math
 
 import pytest
 
@@ -120,3 +121,14 @@ def test_unfinished_and_unstarted_runs_have_words(call, tmp_path):
     assert rows["gdpo seed1"]["rewards"] == {"format": 0.25, "correct": -1.5}
     assert rows["gdpo seed1"]["rewards_from"] == "last step"
     assert (rows["gdpo seed0"]["state"], rows["gdpo seed2"]["state"]) == ("finished", "not run")
+
+
+def test_a_last_step_without_a_graded_sample_shows_no_reward(call, tmp_path):
+    write(tmp_path / "runs", {"gdpo": 0.9}, seeds=(0,))
+    run = RunDir(tmp_path / "runs/tool_calling/embedded/tiny/gdpo/seed0")
+    (run.path / "result.json").unlink()
+    run.append_metrics({"step": 3, "reward/format/mean": math.nan, "reward/correct/mean": -1.5})
+    code, output = call("status tool_calling --json")
+    [row] = [row for row in json.loads(output.out)["runs"] if row["name"] == "gdpo seed0"]
+    assert code == 0
+    assert row["rewards"] == {"format": None, "correct": -1.5}

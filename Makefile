@@ -17,7 +17,7 @@ READY := .venv/.complete
 RUN := .venv/bin/python
 PYTEST := $(RUN) -m pytest -n $(JOBS)
 
-.PHONY: help demo test test-slow check bench lock clean
+.PHONY: help demo test test-slow test-megatron check bench lock clean
 
 help:
 	@echo "Needs: Python 3.11, 3.12 or 3.13 with its venv module, and make. Each target sets up .venv when it must."
@@ -25,6 +25,7 @@ help:
 	@echo "  make demo       train GDPO and its baselines on this machine, end in a table (repro/tool_calling.py)"
 	@echo "  make test       the test suite"
 	@echo "  make test-slow  soak, simulation, and the wheel in a clean environment"
+	@echo "  make test-megatron   megatron-core on CPU processes: gradients of TP=2 and PP=2 are those of one process"
 	@echo "  make check      ruff, mypy, and the layering of the modules"
 	@echo "  make bench      time the parts that can become slow (tests/bench)"
 	@echo "  make lock       resolve requirements.lock from pyproject.toml (UPGRADE=1: to the newest versions)"
@@ -53,6 +54,10 @@ test: $(READY)
 
 test-slow: $(READY)
 	$(PYTEST) -m slow
+
+test-megatron: $(READY)
+	$(RUN) -m pip install --quiet --no-deps --upgrade --target build/megatron megatron-core==0.16.1
+	PYTHONPATH=build/megatron $(RUN) -m pytest tests/megatron
 
 check: $(READY)
 	$(RUN) -m ruff check .

@@ -1,8 +1,6 @@
-"""Configuration: the ``gdpo:`` block, the embedded trainer's block, and how YAML files become them.
+"""Configuration: the ``gdpo:`` block and the embedded trainer's block.
 
-Grammar: ``defaults:`` names one or more files, relative to the file that names them, merged in
-order before the file itself; ``${a.b}`` refers to another key; ``a.b=c`` on the command line
-overrides last. Each default lives on exactly one field below, so a YAML file states only what differs.
+Each default lives on exactly one field below, so a YAML file states only what differs.
 """
 
 from __future__ import annotations
@@ -10,12 +8,12 @@ from __future__ import annotations
 import difflib
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from gdpo_nemo.composing import load_yaml as load_yaml
 from gdpo_nemo.data.demonstrations import BehaviourMix
 from gdpo_nemo.data.tool_world import ToolWorld
 from gdpo_nemo.errors import ConfigError
@@ -140,77 +138,6 @@ class RunConfig(Strict):
 
 
 ConfigT = TypeVar("ConfigT", bound=BaseModel)
-
-
-def load_yaml(paths: Sequence[Path], overrides: Iterable[str] = ()) -> dict[str, Any]:
-    """Merge YAML files (with their ``defaults:``) left to right, then dotted overrides.
-
-    Raises:
-        ConfigError: a file is missing or not a mapping, an override is not ``key=value`` with a
-            YAML value, or an interpolation does not resolve.
-    """
-    from omegaconf import OmegaConf
-    from omegaconf.errors import OmegaConfBaseException
-    from yaml import YAMLError
-
-    overrides = list(overrides)
-    for override in overrides:
-        _check_override(override)
-    try:
-        last = _on_as_written(OmegaConf.from_dotlist(overrides))
-        merged = OmegaConf.merge(*(_with_defaults(path, ()) for path in paths), last)
-        container = OmegaConf.to_container(merged, resolve=True)
-    except (OmegaConfBaseException, YAMLError) as error:
-        raise ConfigError(f"cannot resolve the configuration: {error}") from error
-    assert isinstance(container, dict)
-    return {str(key): value for key, value in container.items()}
-
-
-def _check_override(override: str) -> None:
-    from yaml import YAMLError, safe_load
-
-    key, equals, value = override.partition("=")
-    if not (key.strip() and equals):
-        raise ConfigError(f"override {override!r} is not of the form key.sub=value, e.g. embedded.train.steps=50")
-    try:
-        safe_load(value)
-    except YAMLError as error:
-        raise ConfigError(f"the value of override {override!r} is not valid YAML: {error}") from error
-
-
-def _with_defaults(path: Path, seen: tuple[Path, ...]) -> Any:
-    from omegaconf import DictConfig, OmegaConf
-    from yaml import YAMLError
-
-    path = path.resolve()
-    if path in seen:
-        raise ConfigError(f"defaults form a loop: {' -> '.join(str(p) for p in (*seen, path))}")
-    if not path.is_file():
-        raise ConfigError(f"no configuration file {path}")
-    try:
-        own = OmegaConf.load(path)
-    except YAMLError as error:
-        raise ConfigError(f"{path} is not valid YAML: {error}") from error
-    if not isinstance(own, DictConfig):
-        raise ConfigError(f"{path} must hold a mapping at top level")
-    own = _on_as_written(own)
-    parents = own.pop("defaults", None) or []
-    parents = [parents] if isinstance(parents, str) else parents
-    if isinstance(parents, DictConfig) or not isinstance(parents, Sequence):
-        raise ConfigError(f"defaults of {path} must be a file name or a list of them, not {parents!r}")
-    return OmegaConf.merge(*(_with_defaults(path.parent / str(name), (*seen, path)) for name in parents), own)
-
-
-def _on_as_written(config: Any) -> Any:
-    """YAML 1.1 reads the key ``on`` as true; no key here is a truth value, and conditions have an ``on``."""
-    from omegaconf import OmegaConf
-
-    def rename(value: Any) -> Any:
-        if isinstance(value, dict):
-            return {"on" if key is True else key: rename(item) for key, item in value.items()}
-        return [rename(item) for item in value] if isinstance(value, list) else value
-
-    return OmegaConf.create(rename(OmegaConf.to_container(config)))
 
 
 def validate(model: type[ConfigT], data: Mapping[str, Any], origin: str = "configuration") -> ConfigT:

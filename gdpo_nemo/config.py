@@ -8,10 +8,12 @@ from __future__ import annotations
 import difflib
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from gdpo_nemo.composing import load_yaml as load_yaml
 from gdpo_nemo.data.demonstrations import BehaviourMix
@@ -20,9 +22,33 @@ from gdpo_nemo.errors import ConfigError
 
 
 class Strict(BaseModel):
-    """Base of every block: frozen, and an unknown key is an error."""
+    """Base of every block: frozen; an unknown key is an error, and so is true or false in the place of a number."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+    @field_validator("*", mode="wrap")
+    @classmethod
+    def _check_truth_values(cls, given: Any, handler: Callable[[Any], Any]) -> Any:
+        taken = handler(given)
+        problem = PydanticCustomError("truth_value", "Input should be a number, not a truth value")
+        errors = [InitErrorDetails(type=problem, loc=loc, input=value) for loc, value in _read_as_numbers(given, taken)]
+        if errors:
+            raise ValidationError.from_exception_data(cls.__name__, errors)
+        return taken
+
+
+def _read_as_numbers(given: Any, taken: Any, *loc: str | int) -> Iterator[tuple[tuple[str | int, ...], bool]]:
+    """Where a truth value was read as 1 or 0, and that value."""
+    if isinstance(given, bool):
+        if not isinstance(taken, bool):
+            yield loc, given
+    elif isinstance(given, Mapping):
+        for key, value in given.items():
+            inner = taken.get(key, value) if isinstance(taken, Mapping) else getattr(taken, str(key), value)
+            yield from _read_as_numbers(value, inner, *loc, str(key))
+    elif isinstance(given, Sequence) and isinstance(taken, Sequence) and not isinstance(given, str):
+        for i, pair in enumerate(zip(given, taken, strict=False)):
+            yield from _read_as_numbers(*pair, *loc, i)
 
 
 class ConditionConfig(Strict):
@@ -87,7 +113,17 @@ class LossConfig(Strict):
     clip_high: float = 0.2
     aggregation: Literal["token_mean", "sequence_mean"] = "token_mean"
     kl_coef: float = 0.0
-    kl_estimator: Literal["k1", "k2", "k3"] = "k3"
+    kl_estimator: Literal["k1", "k2", "k3"] = Field(default="k3", description="k1 does not pull: docs/algorithm.md")
+
+    @model_validator(mode="after")
+    def _check_estimator(self) -> LossConfig:
+        if self.kl_coef and self.kl_estimator == "k1":
+            warnings.warn(
+                "kl_estimator k1 as a term of the loss does not hold the model near its reference: the gradient of "
+                "k1 does not depend on the reference and is 0 in expectation. Use k2 or k3.",
+                stacklevel=2,
+            )
+        return self
 
 
 class TrainConfig(Strict):

@@ -57,7 +57,7 @@ def clipped_surrogate(
 
 
 def kl_estimate(logp_B_T: Tensor, ref_logp_B_T: Tensor, estimator: KlEstimator) -> Tensor:
-    """Per-token estimate of KL(policy || reference) from sampled tokens."""
+    """Per-token estimate of KL(policy || reference) from sampled tokens; k1 is none to train on (docs/algorithm.md)."""
     d = logp_B_T - ref_logp_B_T
     if estimator == "k1":
         return d

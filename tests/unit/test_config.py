@@ -1,9 +1,10 @@
+import warnings
 from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
 
-from gdpo_nemo.config import GdpoConfig, RunConfig, content_hash, load_yaml, validate
+from gdpo_nemo.config import GdpoConfig, LossConfig, RunConfig, TrainConfig, content_hash, load_yaml, validate
 from gdpo_nemo.errors import ConfigError
 from gdpo_nemo.method import Method
 
@@ -11,6 +12,7 @@ CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 TASK_FILES = sorted((CONFIGS / "tool_calling").glob("*.yaml"))
 ARMS = [path for path in TASK_FILES if path.stem not in ("base", "embedded", "paper")]
 MODELS = [CONFIGS / "model" / f"{name}.yaml" for name in ("smollm2", "tiny")]
+RUN_FILES = [CONFIGS / "tool_calling" / name for name in ("gdpo.yaml", "embedded.yaml")]
 
 
 @pytest.fixture
@@ -229,3 +231,48 @@ def test_the_hash_of_a_block_follows_its_values():
     same = GdpoConfig(task="tool_calling", eps=1e-6)
     assert content_hash(block.model_dump(mode="json")) == content_hash(same.model_dump(mode="json"))
     assert content_hash(block.model_dump(mode="json")) != content_hash(same.model_dump(mode="json") | {"eps": 1e-5})
+
+
+# ---- numbers and truth values
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        "seed=true",
+        "gdpo.eps=false",
+        "gdpo.ddof=true",
+        "gdpo.rewards.format.weight=true",
+        "embedded.train.steps=true",
+        "embedded.train.lr=on",
+        "embedded.train.minibatch_prompts=true",
+        "embedded.train.loss.kl_coef=false",
+        "embedded.data.num_tools=true",
+        "embedded.warmup.mix.think_share=true",
+    ],
+)
+def test_a_truth_value_is_no_number(override):
+    key, _, _ = override.partition("=")
+    with pytest.raises(ConfigError, match=key):
+        validate(RunConfig, load_yaml(RUN_FILES, [override]))
+
+
+def test_a_truth_value_is_no_number_in_python_either():
+    with pytest.raises(ValidationError, match="number, not a truth value"):
+        TrainConfig(steps=True)
+
+
+def test_truth_values_and_numbers_in_any_notation_are_taken():
+    overrides = ["gdpo.batch_norm=false", "embedded.train.lr=1e-3", "embedded.train.steps='7'", "embedded.data.seed=1"]
+    config = validate(RunConfig, load_yaml(RUN_FILES, overrides))
+    assert config.gdpo.batch_norm is False
+    assert (config.embedded.train.lr, config.embedded.train.steps, config.embedded.data.seed) == (0.001, 7, 1)
+    assert TrainConfig(lr="1e-3").lr == 0.001  # as a plain YAML 1.1 parser gives it
+
+
+@pytest.mark.parametrize(("estimator", "kl_coef", "warns"), [("k1", 0.1, True), ("k1", 0, False), ("k2", 0.1, False)])
+def test_a_kl_term_that_cannot_pull_draws_a_warning(estimator, kl_coef, warns):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        LossConfig(kl_coef=kl_coef, kl_estimator=estimator)
+    assert ["Use k2 or k3" in str(warning.message) for warning in caught] == [True] * warns

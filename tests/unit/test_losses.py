@@ -111,6 +111,25 @@ def test_the_estimators_by_hand(estimator, expected):
 
 
 @given(st.lists(st.floats(-3, 3), min_size=2, max_size=6), st.lists(st.floats(-3, 3), min_size=6, max_size=6))
+def test_what_each_estimator_teaches_as_a_term_of_the_loss(logits, other_logits):
+    """Expected gradients over all tokens, each with its probability under the policy that sampled them."""
+    logits_V = torch.tensor(logits, dtype=torch.float64, requires_grad=True)
+    logp_V = logits_V.log_softmax(0)
+    reference_V = torch.tensor(other_logits[: len(logits)], dtype=torch.float64).log_softmax(0)
+
+    def gradient(loss):
+        return torch.autograd.grad(loss, logits_V, retain_graph=True)[0]
+
+    learned = {
+        estimator: gradient((logp_V.exp().detach() * kl_estimate(logp_V, reference_V, estimator)).sum())
+        for estimator in ("k1", "k2", "k3")
+    }
+    assert_close(learned["k1"], torch.zeros_like(logits_V), atol=1e-9, rtol=0)
+    assert_close(learned["k2"], gradient((logp_V.exp() * (logp_V - reference_V)).sum()), atol=1e-9, rtol=1e-6)
+    assert_close(learned["k3"], gradient((reference_V.exp() * (reference_V - logp_V)).sum()), atol=1e-9, rtol=1e-6)
+
+
+@given(st.lists(st.floats(-3, 3), min_size=2, max_size=6), st.lists(st.floats(-3, 3), min_size=6, max_size=6))
 def test_k1_and_k3_have_the_kl_as_their_mean_and_k3_is_never_negative(logits, other_logits):
     """Over all tokens, each with its probability under the policy."""
     logp_V = torch.tensor(logits, dtype=torch.float64).log_softmax(0)

@@ -17,8 +17,11 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from gdpo_nemo.composing import load_yaml as load_yaml
 from gdpo_nemo.data.demonstrations import BehaviourMix
+from gdpo_nemo.data.table import TableFile
 from gdpo_nemo.data.tool_world import ToolWorld
 from gdpo_nemo.errors import ConfigError
+from gdpo_nemo.prompts.template import PromptTemplate
+from gdpo_nemo.rewards.judge import Judge
 
 
 class Strict(BaseModel):
@@ -60,24 +63,65 @@ class ConditionConfig(Strict):
 
 
 class RewardConfig(Strict):
-    """Weight and optional condition of one named reward."""
+    """Weight and optional condition of one named reward; a reward of your own also says what computes it."""
 
     weight: float = Field(default=1.0, allow_inf_nan=False)
     condition: ConditionConfig | None = None
+    fn: str | None = Field(default=None, description="own reward: package.module:function")
+    judge: Judge | None = Field(default=None, description="own reward: a model behind an OpenAI-compatible endpoint")
+    range: tuple[float, float] | None = Field(default=None, description="own reward: [lowest, highest] value")
+    timeout_s: float = Field(default=10.0, gt=0, description="own reward: seconds per call")
+    concurrency: int = Field(default=8, ge=1, description="own reward: calls at once")
+    batched: bool = Field(default=False, description="own fn: one call (rows, rollouts) -> list for all samples")
+
+    @property
+    def is_own(self) -> bool:
+        """Whether the reward is computed by the user's code or endpoint, not by the task."""
+        return self.fn is not None or self.judge is not None
+
+    @model_validator(mode="after")
+    def _check_kind(self) -> RewardConfig:
+        if self.fn is not None and self.judge is not None:
+            raise ValueError("a reward has either fn or judge")
+        if self.is_own and self.range is None:
+            raise ValueError("an own reward (fn or judge) needs its range, e.g. range: [0, 1]")
+        if self.judge is not None and self.batched:
+            raise ValueError("batched belongs to fn; a judge is asked once per sample, concurrency at a time")
+        if not self.is_own:
+            for name in ("range", "timeout_s", "concurrency", "batched"):
+                if getattr(self, name) != type(self).model_fields[name].default:
+                    raise ValueError(
+                        f"{name} belongs to an own reward; name its function with fn: package.module:function"
+                    )
+        return self
+
+
+class DataConfig(Strict):
+    """Rows of your own, in place of the task's: where they lie, what their columns mean, how they become prompts."""
+
+    train: TableFile
+    heldout: TableFile
+    columns: dict[str, str] = Field(default={}, description="id, gold, or a field for the prompt -> column")
+    prompt: PromptTemplate
 
 
 class GdpoConfig(Strict):
     """The ``gdpo:`` block: how named rewards become one advantage per rollout. Shared by all backends."""
 
-    task: str
+    task: str | None = Field(default=None, description="a built-in task; None: own rewards only")
     task_options: dict[str, Any] = {}
     method: Literal["gdpo", "grpo"] = "gdpo"
-    rewards: dict[str, RewardConfig] = Field(default={}, description="by name; empty means all, weight 1")
+    rewards: dict[str, RewardConfig] = Field(default={}, description="by name; empty means all of the task, weight 1")
+    python_path: str | None = Field(default=None, description="folder that the modules of own rewards lie in")
+    data: DataConfig | None = Field(default=None, description="own rows; None: those of the task")
     scale_by_std: bool = Field(default=True, description="grpo only: False is the paper's 'GRPO w/o std'")
     batch_norm: bool = Field(default=True, description="gdpo only: False drops the batch step (Appendix A)")
     rescale_by_range: bool = Field(default=False, description="divide each reward by its declared range first")
     ddof: Literal[0, 1] = 1
     eps: float = Field(default=1e-6, ge=0)
+    dynamic_sampling: Literal["any_component", "sum"] = Field(
+        default="any_component", description="which groups dynamic sampling keeps, where the trainer has it on"
+    )
 
 
 class ModelConfig(Strict):

@@ -53,6 +53,10 @@ class PrerequisiteError(GdpoError, RuntimeError):
     exit_code = 3
 
 
+class RewardError(GdpoError, RuntimeError):
+    """A reward of the user's own is wrong, or answers no sample any more."""
+
+
 class RunDirError(GdpoError, RuntimeError):
     """A run directory cannot be used as asked."""
 

@@ -1,18 +1,21 @@
-"""From named reward vectors to one advantage per rollout: the part that all backends share.
+"""From rows and rollouts to named rewards to one advantage per rollout: the part that all backends share.
 
 raw rewards -> conditions (eq. 8) -> optional rescaling -> weights by name -> GDPO or GRPO
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gdpo_nemo.conditioning import Condition, apply_conditions, check_conditions
-from gdpo_nemo.config import GdpoConfig
+from gdpo_nemo.config import GdpoConfig, RewardConfig
 from gdpo_nemo.errors import ConfigError, UnknownNameError
 from gdpo_nemo.rewards import Reward, build_reward
-from gdpo_nemo.types import RewardVector
+from gdpo_nemo.rewards.own import OwnReward, load_function, source_file
+from gdpo_nemo.rewards.scoring import Scorer, is_failure
+from gdpo_nemo.types import RewardVector, Rollout, Row
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -24,26 +27,31 @@ class Method:
     """A configured advantage function over named rewards.
 
     Attributes:
-        reward: the task's reward object.
-        names: the rewards in use, in the order of the K axis.
+        reward: the task's reward object, None without a task.
+        scorer: calls the rewards of the user's own, None without any.
+        names: the rewards in use, in the order of the K axis: the task's, then own ones.
         weights: weight of each, same order.
         ranges: name -> (lowest, highest) value that the reward can give, same order.
+        scored: every reward that ``score`` gives, in use or not.
     """
 
     def __init__(self, config: GdpoConfig) -> None:
-        """Resolve names, weights and conditions once.
+        """Resolve names, weights and conditions once, and import the functions of own rewards.
 
         Raises:
-            ConfigError: an option that the chosen method does not have.
+            ConfigError: an option that the chosen method does not have, no reward at all, or an own reward's
+                function that cannot be imported or called.
             UnknownNameError: a reward or condition that the task does not have.
             InputError: conditions that contradict each other or form a circle.
+            PrerequisiteError: a judge's key is missing from the environment.
         """
         self.config = config
-        self.reward: Reward = build_reward(config.task, **config.task_options)
-        for name in config.rewards:
-            if name not in self.reward.names:
-                raise UnknownNameError(f"reward of task {config.task!r}", name, self.reward.names)
-        self.names = tuple(name for name in self.reward.names if not config.rewards or name in config.rewards)
+        self.reward: Reward | None = None if config.task is None else build_reward(config.task, **config.task_options)
+        own = [_own(name, spec, config.python_path) for name, spec in config.rewards.items() if spec.is_own]
+        self.scorer = Scorer(own) if own else None
+        ranges = _ranges(config, self.reward)
+        self.scored = tuple(ranges)
+        self.names = tuple(name for name in self.scored if not config.rewards or name in config.rewards)
         specs = {name: config.rewards[name] for name in self.names if name in config.rewards}
         self.weights = tuple(specs[name].weight if name in specs else 1.0 for name in self.names)
         self.conditions = tuple(
@@ -51,12 +59,40 @@ class Method:
             for name, spec in specs.items()
             if (gate := spec.condition) is not None
         )
-        self.ranges = {name: self.reward.ranges[name] for name in self.names}
+        self.ranges = {name: ranges[name] for name in self.names}
         check_conditions(self.names, self.conditions, ranges=self.ranges)
         if config.method == "gdpo" and not config.scale_by_std:
             raise ConfigError("gdpo.scale_by_std=false belongs to method grpo; GDPO always divides by the group's std")
         if config.method == "grpo" and not config.batch_norm:
             raise ConfigError("gdpo.batch_norm=false belongs to method gdpo; GRPO has no batch step")
+
+    def score(self, rows: Sequence[Row], rollouts: Sequence[Rollout]) -> list[RewardVector]:
+        """Every reward of every rollout; ``rows[i]`` is the row that ``rollouts[i]`` answers.
+
+        The task's rewards are computed right here; own ones by ``Scorer``, which says what happens when they fail.
+
+        Raises:
+            RewardError: an own reward is wrong, or fails throughout.
+        """
+        if self.reward is None:
+            assert self.scorer is not None
+            return self.scorer.score(rows, rollouts)
+        vectors = [self.reward(row, rollout) for row, rollout in zip(rows, rollouts, strict=True)]
+        if self.scorer is None:
+            return vectors
+        return [
+            RewardVector({**built_in.values, **own.values}, {**built_in.reasons, **own.reasons})
+            for built_in, own in zip(vectors, self.scorer.score(rows, rollouts), strict=True)
+        ]
+
+    def failures(self, vectors: Sequence[RewardVector]) -> dict[str, float]:
+        """``reward/<name>/frac_failed`` of each own reward: samples that it raised on, or answered too late."""
+        names = [] if self.scorer is None else [reward.name for reward in self.scorer.rewards]
+        return {
+            f"reward/{name}/frac_failed": sum(any(map(is_failure, vector.reasons[name])) for vector in vectors)
+            / len(vectors)
+            for name in names
+        }
 
     def matrix(self, vectors: Sequence[RewardVector]) -> Tensor:
         """The rewards in use as float64 [B, K]; NaN where a reward does not apply."""
@@ -68,8 +104,6 @@ class Method:
         self, rewards_B_K: Tensor, group_ids_B: Tensor, valid_B: Tensor | None = None
     ) -> tuple[Tensor, Diagnostics]:
         """Advantages [B] and their diagnostics for raw rewards [B, K] in the order of ``names``."""
-        import torch
-
         from gdpo_nemo.advantages import diagnostics, gdpo, grpo
 
         rewards_B_K = apply_conditions(rewards_B_K, self.names, self.conditions, ranges=self.ranges)
@@ -97,5 +131,53 @@ class Method:
                 ddof=self.config.ddof,
                 scale_by_std=self.config.scale_by_std,
             )
-        assert advantages_B.dtype == torch.float64
         return advantages_B, health
+
+
+def reward_ranges(config: GdpoConfig) -> dict[str, tuple[float, float]]:
+    """Name -> (lowest, highest) value of every reward that a configuration names. Imports no code of the user's.
+
+    Raises:
+        ConfigError, UnknownNameError: as ``Method``.
+    """
+    return _ranges(config, None if config.task is None else build_reward(config.task, **config.task_options))
+
+
+def own_code(config: GdpoConfig) -> dict[str, Path]:
+    """Name -> the file of each own reward's function, where it has one.
+
+    Raises:
+        ConfigError, UnknownNameError: as ``Method``.
+    """
+    functions = {name: load_function(spec.fn, config.python_path) for name, spec in config.rewards.items() if spec.fn}
+    return {name: path for name, function in functions.items() if (path := source_file(function)) is not None}
+
+
+def _ranges(config: GdpoConfig, reward: Reward | None) -> dict[str, tuple[float, float]]:
+    built_in: Mapping[str, tuple[float, float]] = {} if reward is None else reward.ranges
+    names = () if reward is None else reward.names
+    own = {name: spec.range for name, spec in config.rewards.items() if spec.is_own and spec.range is not None}
+    for name in config.rewards:
+        if name in own and name in names:
+            raise ConfigError(
+                f"gdpo.rewards.{name}: task {config.task!r} has a reward of that name; give yours another"
+            )
+        if name not in own and reward is None:
+            raise ConfigError(
+                f"gdpo.rewards.{name} has neither fn nor judge, and without gdpo.task there is no built-in reward"
+            )
+        if name not in own and name not in names:
+            raise UnknownNameError(f"reward of task {config.task!r}", name, names)
+    if not own and reward is None:
+        raise ConfigError("no rewards: set gdpo.task, or name your own under gdpo.rewards with fn or judge")
+    return {name: built_in[name] for name in names} | own
+
+
+def _own(name: str, spec: RewardConfig, python_path: str | None) -> OwnReward:
+    assert spec.range is not None
+    if spec.judge is not None:
+        function = spec.judge.scorer(spec.range, spec.timeout_s)
+    else:
+        assert spec.fn is not None
+        function = load_function(spec.fn, python_path)
+    return OwnReward(name, function, spec.range, spec.timeout_s, spec.concurrency, spec.batched)

@@ -8,7 +8,7 @@ import platform
 import re
 import shlex
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
@@ -29,13 +29,19 @@ LONGEST_DIFF = 50_000
 SECRET = re.compile(r"((?:token|secret|password|api_?key)[\w.-]*[= ])\S+", re.IGNORECASE)
 
 
-def collect(arguments: Sequence[str]) -> dict[str, Any]:
-    """Describe the code, the machine and the command of this process as JSON-able values."""
+def collect(arguments: Sequence[str], files: Mapping[str, Path] | None = None) -> dict[str, Any]:
+    """Describe the code, the machine and the command of this process as JSON-able values.
+
+    Args:
+        arguments: the command line.
+        files: further code that matters, by name: rewards of the user's own.
+    """
     package = Path(gdpo_nemo.__file__).resolve().parent
     return {
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "command": tidy(shlex.join(arguments)),
         "code": {"version": gdpo_nemo.__version__, "templates": template_hashes(package), **git_state(package.parent)},
+        "own_code": {name: _file(path) for name, path in (files or {}).items()},
         "packages": {name: _version(name) for name in PACKAGES},
         "python": platform.python_version(),
         "machine": {
@@ -77,6 +83,10 @@ def tidy(text: str) -> str:
     """Text without the user's home directory and without values that look like secrets."""
     home = str(Path.home())
     return SECRET.sub(r"\1***", text if home == "/" else text.replace(home, "~"))
+
+
+def _file(path: Path) -> dict[str, str]:
+    return {"path": tidy(str(path)), "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
 
 
 def cpu_model() -> str:

@@ -17,6 +17,7 @@ LEVELS = {
     "errors": 0,
     "types": 0,
     "randomness": 0,
+    "templates": 0,
     "advantages": 1,
     "composing": 1,
     "conditioning": 1,
@@ -32,6 +33,7 @@ LEVELS = {
     "models": 2,
     "provenance": 2,
     "run_dir": 2,
+    "source": 2,
     "tracking": 2,
     "cluster": 3,
     "evaluation": 3,
@@ -41,8 +43,14 @@ LEVELS = {
     "suite": 6,
     "cli": 7,
 }
-# Neighbours of one level that need each other: method and models turn blocks of config into what they describe.
-SAME_LEVEL = {("method", "config"), ("models", "config")}
+# Neighbours of one level that need each other: most turn blocks of config into what they describe.
+SAME_LEVEL = {
+    ("method", "config"),
+    ("models", "config"),
+    ("models", "source"),
+    ("source", "config"),
+    ("templates", "errors"),
+}
 MAX_LINES = 500
 MAX_LINES_EMBEDDED = 400
 VAGUE_NAMES = {"utils", "util", "common", "helpers", "helper", "misc"}

@@ -8,9 +8,9 @@ from typing import Any
 from gdpo_nemo.config import RunConfig
 from gdpo_nemo.method import Method
 from gdpo_nemo.models.sampling import sample
-from gdpo_nemo.prompts.tool_calling import build_prompt
 from gdpo_nemo.randomness import stream_seed
 from gdpo_nemo.run_dir import RunDir
+from gdpo_nemo.source import row_source
 
 BATCH_ROLLOUTS = 256
 
@@ -18,8 +18,9 @@ BATCH_ROLLOUTS = 256
 def evaluate(model: Any, tokenizer: Any, run: RunDir, config: RunConfig, method: Method) -> dict[str, Any]:
     """Sample and score the held-out questions; write every sample; return the summary."""
     spec, train = config.embedded.evaluation, config.embedded.train
-    rows = config.embedded.data.questions(spec.questions, spec.seed)
-    prompts = [build_prompt(row) for row in rows]
+    source = row_source(config.gdpo, config.embedded.data)
+    rows = source.questions(spec.questions, spec.seed)
+    prompts = [source.prompt(row) for row in rows]
     generations: list[dict[str, Any]] = []
     scores: list[dict[str, Any]] = []
     size = max(1, BATCH_ROLLOUTS // spec.samples_per_question)
@@ -33,9 +34,8 @@ def evaluate(model: Any, tokenizer: Any, run: RunDir, config: RunConfig, method:
             temperature=spec.temperature,
             seed=stream_seed(config.seed, "evaluation", spec.seed, start),
         )
-        for i, rollout in enumerate(samples.rollouts):
-            row = rows[start + i // spec.samples_per_question]
-            vector = method.reward(row, rollout)
+        asked = [row for row in rows[start : start + size] for _ in range(spec.samples_per_question)]
+        for rollout, vector in zip(samples.rollouts, method.score(asked, samples.rollouts), strict=True):
             key = {"row_id": rollout.row_id, "index": rollout.index}
             generations.append(
                 key | {k: getattr(rollout, k) for k in ("response", "length_tokens", "truncated")},
@@ -57,7 +57,7 @@ def evaluate(model: Any, tokenizer: Any, run: RunDir, config: RunConfig, method:
     run.write_evaluation("scores", scores)
     summary: dict[str, Any] = {"questions": len(rows), "samples_per_question": spec.samples_per_question}
     summary["ungraded"] = sum(None in score["values"].values() for score in scores)
-    for name in method.reward.names:
+    for name in method.scored:
         graded = [score["values"][name] for score in scores if score["values"][name] is not None]
         summary[f"reward/{name}/mean"] = sum(graded) / len(graded) if graded else None
     return summary

@@ -5,11 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from gdpo_nemo.config import EmbeddedConfig
+from gdpo_nemo.config import EmbeddedConfig, GdpoConfig
 
 
-def load(config: EmbeddedConfig, checkpoint: Path | None = None) -> tuple[Any, Any]:
+def load(config: EmbeddedConfig, checkpoint: Path | None = None, gdpo: GdpoConfig | None = None) -> tuple[Any, Any]:
     """The model and tokenizer to train: from a checkpoint of ours, or else from where the config says.
+
+    ``tiny`` begins with a vocabulary of the tool world, or of the rows that ``gdpo.data`` names.
 
     Raises:
         PrerequisiteError: the model cannot be found or read.
@@ -17,12 +19,14 @@ def load(config: EmbeddedConfig, checkpoint: Path | None = None) -> tuple[Any, A
     import torch
 
     from gdpo_nemo.models.pretrained import load_pretrained, load_saved
-    from gdpo_nemo.models.tiny import build_tiny, build_tokenizer
+    from gdpo_nemo.models.tiny import build_tiny, build_tokenizer, learn_tokenizer
+    from gdpo_nemo.source import TableSource, row_source
 
     if checkpoint is not None:
         model, tokenizer = load_saved(checkpoint)
     elif config.model.name == "tiny":
-        tokenizer = build_tokenizer(config.data)
+        source = None if gdpo is None else row_source(gdpo, config.data)
+        tokenizer = learn_tokenizer(source.texts()) if isinstance(source, TableSource) else build_tokenizer(config.data)
         model = build_tiny(config.model, len(tokenizer), config.warmup.seed)
     else:
         model, tokenizer = load_pretrained(config.model.name)

@@ -1,12 +1,14 @@
 """A tiny Qwen2 over the task's own phrases.
 
 Its vocabulary holds the phrases of the tool-calling world as whole tokens ("book_train",
-``{"name": "``, a whole tool description), so that real prompts and responses stay short.
+``{"name": "``, a whole tool description), so that real prompts and responses stay short;
+for rows of your own it is learned from their texts.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -17,6 +19,7 @@ from gdpo_nemo.data.tool_world import ToolWorld
 from gdpo_nemo.prompts.tool_calling import template, tool_entry
 
 END, PAD, UNKNOWN = "<|end|>", "<|pad|>", "<|unknown|>"
+OWN_VOCABULARY = 1024  # tokens of a vocabulary learned from the user's texts, 262 of them bytes and markers
 CHAT_TEMPLATE = (
     "{% for m in messages %}{{ '<|' + m['role'] + '|>\n' + m['content'] + '\n' }}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|assistant|>\n' }}{% endif %}"
@@ -45,7 +48,6 @@ def phrases(world: ToolWorld) -> list[str]:
 def build_tokenizer(world: ToolWorld) -> Any:
     """A Hugging Face tokenizer whose tokens are the phrases of the world; decoding is exact."""
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
-    from transformers import PreTrainedTokenizerFast
 
     pieces = list(dict.fromkeys(phrases(world)))
     vocabulary = {token: i for i, token in enumerate([PAD, END, UNKNOWN, *pieces])}
@@ -54,6 +56,29 @@ def build_tokenizer(world: ToolWorld) -> Any:
     pattern = Regex("|".join(re.escape(piece) for piece in longest_first))
     tokenizer.pre_tokenizer = pre_tokenizers.Split(pattern, behavior="isolated")
     tokenizer.decoder = decoders.Fuse()
+    return _with_chat(tokenizer)
+
+
+def learn_tokenizer(texts: Sequence[str]) -> Any:
+    """A byte-level BPE tokenizer learned from some texts: common words become one token, and any text can be read."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=OWN_VOCABULARY,
+        special_tokens=[PAD, END, UNKNOWN, "<|system|>", "<|user|>", "<|assistant|>"],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    return _with_chat(tokenizer)
+
+
+def _with_chat(tokenizer: Any) -> Any:
+    from transformers import PreTrainedTokenizerFast
+
     fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token=PAD, eos_token=END, unk_token=UNKNOWN)
     fast.chat_template = CHAT_TEMPLATE
     return fast

@@ -129,17 +129,19 @@ def resolve(selection: Selection) -> Grid:
     from gdpo_nemo.backends.embedded import base_hash
     from gdpo_nemo.config import GdpoConfig, RunConfig, TrainConfig, content_hash, validate
     from gdpo_nemo.method import Method
+    from gdpo_nemo.source import row_source, settle
 
     arms: dict[str, RunConfig] = {}
     bases: dict[str, RunConfig] = {}
     for arm in selection.arms:
-        config = validate(RunConfig, _merged(selection, arm), origin=f"the configuration of {arm}")
+        config = settle(validate(RunConfig, _merged(selection, arm), origin=f"the configuration of {arm}"))
         Method(config.gdpo)
-        config.embedded.data.questions(config.embedded.evaluation.questions, config.embedded.evaluation.seed)
+        evaluation = config.embedded.evaluation
+        row_source(config.gdpo, config.embedded.data).questions(evaluation.questions, evaluation.seed)
         base = RunConfig(
             kind="warmup",
             seed=config.embedded.warmup.seed,
-            gdpo=GdpoConfig(task=config.gdpo.task, task_options=config.gdpo.task_options),
+            gdpo=validate(GdpoConfig, _grading(config.gdpo.model_dump(mode="json"))),
             embedded=config.embedded.model_copy(
                 update={"train": TrainConfig(max_new_tokens=config.embedded.train.max_new_tokens)}
             ),
@@ -149,8 +151,8 @@ def resolve(selection: Selection) -> Grid:
         arms[arm] = config.model_copy(update={"base": name})
     if len(bases) > 1:
         raise ConfigError(
-            f"the arms {', '.join(arms)} would start from {len(bases)} different models; "
-            "embedded.model, .data, .warmup and .evaluation must be the same in all arms"
+            f"the arms {', '.join(arms)} would start from {len(bases)} different models; embedded.model, .data, "
+            ".warmup and .evaluation must be the same in all arms, and so must gdpo.data and the rewards of your own"
         )
     [(base_name, base)] = bases.items()
     runs = tuple(
@@ -163,14 +165,15 @@ def resolve(selection: Selection) -> Grid:
 def _merged(selection: Selection, arm: str) -> dict[str, Any]:
     from gdpo_nemo.config import load_yaml
 
-    configs, experiment = selection.program.configs, selection.experiment.name
-    files = [configs / experiment / f"{arm}.yaml", configs / experiment / f"{selection.scale}.yaml"]
-    model_file, model_name = _find_model(selection.model, configs)
+    files = selection.program.files(arm, selection.scale)
+    model_file, model_name = _find_model(selection.model, selection.program.configs)
     smoke = SMOKE_OVERRIDES[selection.scale] if selection.smoke else ()
     data = load_yaml([*files, *model_file], [*smoke, *selection.overrides])
     for key in data:
         if key not in ("gdpo", "embedded"):
             raise UsageError(f"cannot set {key!r} here; configuration keys start with gdpo. or embedded.")
+    if named := load_yaml(files).get("embedded", {}).get("model", {}).get("name"):
+        raise UsageError(f"{files[0]} sets embedded.model.name; name the model with --model {named} instead")
     if model_name:
         data.setdefault("embedded", {}).setdefault("model", {})["name"] = model_name
     return data
@@ -245,8 +248,18 @@ def _shared(config: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "embedded": config["embedded"],
         "base": config["base"],
-        "gdpo": {key: config["gdpo"][key] for key in ("task", "task_options")},
+        "gdpo": _grading(config["gdpo"]),
     }
+
+
+def _grading(gdpo: Mapping[str, Any]) -> dict[str, Any]:
+    """What decides the rows and their raw rewards, the same in all arms; the rest of the block is the method."""
+    own = {
+        name: {key: value for key, value in spec.items() if key not in ("weight", "condition")}
+        for name, spec in gdpo["rewards"].items()
+        if spec.get("fn") or spec.get("judge")
+    }
+    return {key: gdpo[key] for key in ("task", "task_options", "python_path", "data") if key in gdpo} | {"rewards": own}
 
 
 def parse_seeds(text: str) -> tuple[int, ...]:

@@ -1,4 +1,8 @@
-"""Experiments are programs, found and loaded by path: ``repro/<name>.py`` beside ``configs/<name>/``."""
+"""Experiments are programs, found and loaded by path: ``repro/<name>.py`` beside ``configs/<name>/``.
+
+A configuration anywhere else is an experiment of its own, named after its folder: the file is the arm that runs, and
+files beside it that set ``gdpo.method`` are further arms (``--arms all``). It has one column per reward, and no claims.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,8 @@ from pathlib import Path
 
 import gdpo_nemo
 from gdpo_nemo.errors import PrerequisiteError, UnknownNameError, UsageError
-from gdpo_nemo.suite.experiment import Experiment
+from gdpo_nemo.report.spec import Column
+from gdpo_nemo.suite.experiment import Arm, Experiment
 
 
 @dataclass(frozen=True)
@@ -18,7 +23,7 @@ class Program:
 
     Attributes:
         experiment: what the script declares.
-        script: its path; ``configs/`` lies beside the script's folder.
+        script: its path; ``configs/`` lies beside the script's folder. Of a free-standing configuration: its own path.
         arms: the arms that the target named, None when it named the whole experiment.
     """
 
@@ -27,9 +32,20 @@ class Program:
     arms: tuple[str, ...] | None = None
 
     @property
+    def is_free(self) -> bool:
+        """Whether this is a configuration by itself, without a script."""
+        return self.script.suffix != ".py"
+
+    @property
     def configs(self) -> Path:
-        """The folder with ``<experiment>/`` and ``model/``."""
-        return self.script.parent.parent / "configs"
+        """The folder with ``model/`` and, for a script, ``<experiment>/``."""
+        return (programs_root() if self.is_free else self.script.parent.parent) / "configs"
+
+    def files(self, arm: str, scale: str) -> list[Path]:
+        """What configures an arm at a scale."""
+        if self.is_free:
+            return [self.script.with_name(f"{arm}{self.script.suffix}")]
+        return [self.configs / self.experiment.name / f"{name}.yaml" for name in (arm, scale)]
 
 
 def programs_root() -> Path:
@@ -53,7 +69,7 @@ def all_programs() -> list[Program]:
 
 
 def find(target: str) -> Program:
-    """The experiment that a name, a script path or the path of an arm's config stands for.
+    """The experiment that a name, a script path or the path of a config stands for.
 
     Raises:
         UnknownNameError: nothing answers to the target.
@@ -104,9 +120,40 @@ def _of_config(path: Path, scripts: dict[str, Path]) -> Program:
     config = _existing(path)
     experiment = config.parent.name
     if experiment not in scripts:
-        raise UnknownNameError("experiment", experiment, scripts)
+        if config.is_relative_to((programs_root() / "configs").resolve()):
+            raise UnknownNameError("experiment", experiment, scripts)
+        return Program(_free_standing(config), config, (config.stem,))
     program = load(scripts[experiment])
     expected = program.configs / experiment / config.name
     if config != expected.resolve():
         raise UsageError(f"{path} is not a config of experiment {experiment}; those lie in {expected.parent}")
     return Program(program.experiment, program.script, (program.experiment.arm(config.stem).name,))
+
+
+def _free_standing(config: Path) -> Experiment:
+    from gdpo_nemo.config import GdpoConfig, load_yaml, validate
+    from gdpo_nemo.method import reward_ranges
+
+    block = validate(GdpoConfig, load_yaml([config]).get("gdpo") or {}, origin=f"gdpo of {config}")
+    rewards = [name for name in reward_ranges(block) if not block.rewards or name in block.rewards]
+    arms = [path.stem for path in sorted(config.parent.glob(f"*{config.suffix}")) if path == config or _is_arm(path)]
+    return Experiment(
+        name=config.parent.name,
+        title=f"{config.parent.name}: {', '.join(rewards)}",
+        arms=[Arm(name, name, default=name == config.stem) for name in arms],
+        seeds={"embedded": (0,)},
+        columns=[Column(name, name, reward=name, unit="", digits=3) for name in rewards],
+        curves=rewards,
+    )
+
+
+def _is_arm(path: Path) -> bool:
+    """Whether a file sets ``gdpo.method`` itself, as those of arms do and those they build on need not."""
+    import yaml
+
+    try:
+        content = yaml.safe_load(path.read_text("utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError):
+        return False
+    block = content.get("gdpo") if isinstance(content, dict) else None
+    return isinstance(block, dict) and "method" in block

@@ -55,15 +55,16 @@ def _as_data(built: Report) -> dict[str, Any]:
 
 
 def _build(selection: Selection) -> tuple[ReportSpec, Report]:
+    from gdpo_nemo.config import GdpoConfig, validate
+    from gdpo_nemo.method import reward_ranges
     from gdpo_nemo.report.builder import build
-    from gdpo_nemo.rewards import build_reward
 
     experiment, runs = selection.experiment, selection.covered()
     configs = {run.path: run.config() for run in runs.values() if run.exists()}
     if not configs:
         raise PrerequisiteError(f"no runs in {selection.tree.path} yet; `run` makes them")
     check_comparable(configs)
-    gdpo = next(iter(configs.values()))["gdpo"]
+    path, config = next(iter(configs.items()))
     spec = ReportSpec(
         experiment=experiment.name,
         title=experiment.title,
@@ -76,6 +77,6 @@ def _build(selection: Selection) -> tuple[ReportSpec, Report]:
         deviations=tuple(experiment.deviations),
         curves=tuple(experiment.curves),
         labels={arm.name: arm.label for arm in experiment.arms},
-        reward_ranges=build_reward(gdpo["task"], **gdpo["task_options"]).ranges,
+        reward_ranges=reward_ranges(validate(GdpoConfig, config["gdpo"], origin=str(path))),
     )
     return spec, build(spec, selection.tree.report_path)

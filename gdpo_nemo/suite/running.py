@@ -34,6 +34,8 @@ def run(selection: Selection, jobs: int | None, fresh: bool, again: str) -> Answ
         GdpoError: something is wrong before anything is computed.
         Interrupted: a signal asked to stop.
     """
+    from gdpo_nemo.method import own_code
+
     grid = resolve(selection)
     grid.check(selection.tree, fresh)
     missing = missing_modules()
@@ -43,7 +45,7 @@ def run(selection: Selection, jobs: int | None, fresh: bool, again: str) -> Answ
         _wait_for_orphans([grid.base, *grid.runs])
         if fresh:
             _clear(selection, grid)
-        provenance = collect([Path(sys.argv[0]).name, *sys.argv[1:]])
+        provenance = collect([Path(sys.argv[0]).name, *sys.argv[1:]], own_code(grid.base.config.gdpo))
         for each in (grid.base, *grid.runs):
             RunDir.claim(each.dir.path, each.settings, provenance)
         finished = [each for each in grid.runs if each.dir.state() == "finished"]

@@ -26,6 +26,11 @@ def final_weights(run):
     return (run.checkpoints()[-1][1] / "model.safetensors").read_bytes()
 
 
+def with_mix(config, mix):
+    warmup = config.embedded.warmup.model_copy(update={"mix": mix})
+    return config.model_copy(update={"embedded": config.embedded.model_copy(update={"warmup": warmup})})
+
+
 # ---- one supervised step
 
 
@@ -33,14 +38,13 @@ def test_the_loss_is_the_mean_over_the_tokens_of_the_responses_with_their_end(wa
     """By hand, one demonstration at a time: a batch of 6 holds n of one kind and 6 - n of the other."""
     model, tokenizer = warm
     direct = BehaviourMix(think_share=0, step_noise=0, direct_noise=0, piece_kept=1)
-    config = configure("embedded.warmup.batch_size=6").embedded
-    config = config.model_copy(update={"warmup": config.warmup.model_copy(update={"mix": direct})})
-    rows = config.data.questions(40, 0)
+    config = with_mix(configure("embedded.warmup.batch_size=6"), direct)
+    rows = config.embedded.data.questions(40, 0)
     rows = [next(row for row in rows if bool(row.fields["path"]) == is_trip) for is_trip in (True, False)]
     pool = list(zip(rows, encode(tokenizer, [build_prompt(row) for row in rows]), strict=True))
     sums, sizes = [], []
     for row, prompt in pool:
-        text = demonstrate(config.data, row, direct, np.random.default_rng(0))
+        text = demonstrate(config.embedded.data, row, direct, np.random.default_rng(0))
         response = [*tokenizer(text, add_special_tokens=False)["input_ids"], tokenizer.eos_token_id]
         with torch.no_grad():
             logits_N_V = model(torch.tensor([prompt + response])).logits[0, -len(response) - 1 : -1]
@@ -60,11 +64,10 @@ def test_the_clean_phase_shows_clean_demonstrations_and_the_noisy_phase_the_mix(
     """The warmed-up model finds wrong cities in the thought more surprising than right ones."""
     model, tokenizer = warm
     mix = BehaviourMix(think_share=0.6, step_noise=1.0, direct_noise=1.0, piece_kept=0.0)
-    config = configure().embedded
-    config = config.model_copy(update={"warmup": config.warmup.model_copy(update={"mix": mix})})
+    config = with_mix(configure(), mix)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
     pool = demonstration_pool(tokenizer, config, np.random.default_rng(0))
-    assert len(pool) == config.warmup.pool_rows
+    assert len(pool) == config.embedded.warmup.pool_rows
     loss = {
         clean: supervised_step(model, tokenizer, optimizer, config, pool, np.random.default_rng(1), clean=clean)
         for clean in (True, False)
@@ -73,8 +76,8 @@ def test_the_clean_phase_shows_clean_demonstrations_and_the_noisy_phase_the_mix(
 
 
 def test_a_step_learns_the_batch(configure):
-    config = configure("embedded.warmup.pool_rows=2", "embedded.warmup.batch_size=8").embedded
-    model, tokenizer = load(config)
+    config = configure("embedded.warmup.pool_rows=2", "embedded.warmup.batch_size=8")
+    model, tokenizer = load(config.embedded)
     optimizer, rng = torch.optim.AdamW(model.parameters(), lr=1e-2), np.random.default_rng(0)
     pool = demonstration_pool(tokenizer, config, rng)
     losses = [supervised_step(model, tokenizer, optimizer, config, pool, rng, clean=True) for _ in range(15)]

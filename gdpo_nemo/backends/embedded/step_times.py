@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -11,17 +11,30 @@ import torch
 from gdpo_nemo.backends.embedded.train import new_optimizer, train_step
 from gdpo_nemo.backends.embedded.warmup import demonstration_pool, supervised_step
 from gdpo_nemo.config import RunConfig, TrainConfig
-from gdpo_nemo.method import Method
+from gdpo_nemo.method import Method, reward_ranges
 from gdpo_nemo.models import load
 from gdpo_nemo.randomness import stream
+from gdpo_nemo.types import RewardVector, Rollout, Row
 
 SMALL_MODEL = 5_000_000  # parameters; above, a whole step is too slow to time
+
+
+class DrawnRewards(Method):
+    """Draws values from the ranges of own rewards: calling them to time a step could cost money or minutes."""
+
+    def score(self, rows: Sequence[Row], rollouts: Sequence[Rollout]) -> list[RewardVector]:
+        """See ``Method``."""
+        if self.scorer is None:
+            return super().score(rows, rollouts)
+        rng, ranges = stream(0, "estimate"), reward_ranges(self.config)
+        reasons: dict[str, tuple[str, ...]] = dict.fromkeys(ranges, ())
+        return [RewardVector({name: rng.uniform(*ends) for name, ends in ranges.items()}, reasons) for _ in rollouts]
 
 
 def estimate(config: RunConfig) -> dict[str, Any]:
     """Parameters, tokens_per_step, warmup_s and run_s (wall seconds of one process, without evaluation), basis."""
     torch.set_num_threads(config.embedded.threads)
-    model, tokenizer = load(config.embedded)
+    model, tokenizer = load(config.embedded, gdpo=config.gdpo)
     parameters = sum(p.numel() for p in model.parameters())
     shrunk = config.model_dump()
     basis = "one step timed now"
@@ -30,17 +43,19 @@ def estimate(config: RunConfig) -> dict[str, Any]:
         shrunk["embedded"]["train"] |= dict(minibatch_prompts=None)
         shrunk["embedded"]["warmup"] |= dict(batch_size=2, pool_rows=2)
         basis = "a step of 2 rollouts x 16 tokens timed now and scaled up: an upper bound"
+    if any(spec.is_own for spec in config.gdpo.rewards.values()):
+        basis += "; without the time of your own rewards, which were not called"
     timed = RunConfig(**shrunk)
     spec, warmup, method, rng = (
         config.embedded.train,
         config.embedded.warmup,
-        Method(config.gdpo),
+        DrawnRewards(config.gdpo),
         stream(0, "estimate"),
     )
     optimizer = new_optimizer(model, spec.lr, spec.weight_decay)
-    pool = demonstration_pool(tokenizer, timed.embedded, rng)
+    pool = demonstration_pool(tokenizer, timed, rng)
     train_s = _fastest(lambda: train_step(model, tokenizer, None, optimizer, timed, method, 1))
-    warmup_s = _fastest(lambda: supervised_step(model, tokenizer, optimizer, timed.embedded, pool, rng, clean=True))
+    warmup_s = _fastest(lambda: supervised_step(model, tokenizer, optimizer, timed, pool, rng, clean=True))
     return {
         "parameters": parameters,
         "tokens_per_step": tokens_per_step(spec),

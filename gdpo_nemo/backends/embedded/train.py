@@ -24,9 +24,9 @@ from gdpo_nemo.method import Method
 from gdpo_nemo.models import describe, load
 from gdpo_nemo.models.pretrained import save
 from gdpo_nemo.models.sampling import Samples, additive_mask, positions, sample
-from gdpo_nemo.prompts.tool_calling import build_prompt
 from gdpo_nemo.randomness import stream, stream_seed
 from gdpo_nemo.run_dir import RunDir
+from gdpo_nemo.source import row_source
 
 
 def train(run: RunDir, config: RunConfig) -> None:
@@ -39,8 +39,8 @@ def train(run: RunDir, config: RunConfig) -> None:
     method = Method(config.gdpo)
     start, checkpoint = run.resume_point()
     base = _base_checkpoint(run, config)
-    model, tokenizer = load(config.embedded, checkpoint or base)
-    reference = load(config.embedded, base)[0].eval() if spec.loss.kl_coef else None
+    model, tokenizer = load(config.embedded, checkpoint or base, config.gdpo)
+    reference = load(config.embedded, base, config.gdpo)[0].eval() if spec.loss.kl_coef else None
     optimizer = new_optimizer(model, spec.lr, spec.weight_decay)
     if checkpoint:
         optimizer.load_state_dict(torch.load(checkpoint / "optimizer.pt", weights_only=True))
@@ -77,22 +77,23 @@ def train_step(
 ) -> tuple[dict[str, float], dict[str, float]]:  # fmt: skip
     """One batch of rollouts and the optimiser steps on it; returns metrics and wall times in seconds."""
     spec = config.embedded.train
-    rows = list(islice(config.embedded.data.rows("train", stream(config.seed, "data", step)), spec.prompts_per_step))
+    source = row_source(config.gdpo, config.embedded.data)
+    rows = list(islice(source.rows("train", stream(config.seed, "data", step)), spec.prompts_per_step))
     started = time.perf_counter()
     samples = sample(
-        model, tokenizer, [build_prompt(row) for row in rows], seed=stream_seed(config.seed, "sampling", step),
+        model, tokenizer, [source.prompt(row) for row in rows], seed=stream_seed(config.seed, "sampling", step),
         rollouts_per_prompt=spec.rollouts_per_prompt, max_new_tokens=spec.max_new_tokens, temperature=spec.temperature,
     )  # fmt: skip
     sampled = time.perf_counter()
     group_ids_B = torch.arange(len(rows)).repeat_interleave(spec.rollouts_per_prompt)
-    vectors = [method.reward(rows[int(g)], rollout) for g, rollout in zip(group_ids_B, samples.rollouts, strict=True)]
+    vectors = method.score([rows[int(g)] for g in group_ids_B], samples.rollouts)
     advantages_B, health = method.advantages(method.matrix(vectors), group_ids_B)
     scored = time.perf_counter()
-    metrics = health.as_metrics() | update(model, reference, optimizer, samples, advantages_B, spec)
+    metrics = health.as_metrics() | method.failures(vectors)
+    metrics |= update(model, reference, optimizer, samples, advantages_B, spec)
     metrics["length/mean"] = sum(rollout.length_tokens for rollout in samples.rollouts) / len(vectors)
     metrics["frac_truncated"] = sum(rollout.truncated for rollout in samples.rollouts) / len(vectors)
-    timing = {"sample_s": sampled - started, "score_s": scored - sampled, "update_s": time.perf_counter() - scored}
-    return metrics, timing
+    return metrics, dict(sample_s=sampled - started, score_s=scored - sampled, update_s=time.perf_counter() - scored)
 
 
 def update(
@@ -170,8 +171,7 @@ def _log_probs(model: Any, samples: Samples, rows: Tensor, spec: TrainConfig) ->
 def _prefix_trees(sequences: list[list[int]], largest: int) -> tuple[list[int], list[list[int]], list[list[int]]]:
     """Pack sequences into trees of at most ``largest`` nodes; only a sequence by itself makes a larger one.
 
-    Returns:
-        the tree of each sequence; the nodes of its tokens; and for each tree and node the first node after its branch.
+    Returns the tree of each sequence; the nodes of its tokens; and for each tree and node the first after its branch.
     """
     trees, nodes, ends = [0] * len(sequences), [[0]] * len(sequences), list[list[int]]()
     last, path = list[int](), list[int]()

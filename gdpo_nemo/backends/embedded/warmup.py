@@ -1,4 +1,7 @@
-"""Supervised warm-up: the world's facts and the format first, then a noisy mix of behaviours."""
+"""Supervised warm-up: the world's facts and the format first, then a noisy mix of behaviours.
+
+Rows of your own are their own demonstrations: the model is shown their gold answers, in one phase.
+"""
 
 from __future__ import annotations
 
@@ -11,16 +14,16 @@ import torch
 from torch.nn import functional
 
 from gdpo_nemo.backends.embedded.train import new_optimizer
-from gdpo_nemo.config import EmbeddedConfig, RunConfig
+from gdpo_nemo.config import RunConfig
 from gdpo_nemo.data.demonstrations import CLEAN, demonstrate
 from gdpo_nemo.evaluation.heldout import evaluate
 from gdpo_nemo.method import Method
 from gdpo_nemo.models import describe, load
 from gdpo_nemo.models.pretrained import save
 from gdpo_nemo.models.sampling import encode, left_pad, positions
-from gdpo_nemo.prompts.tool_calling import build_prompt
 from gdpo_nemo.randomness import stream
 from gdpo_nemo.run_dir import RunDir
+from gdpo_nemo.source import row_source
 from gdpo_nemo.types import Row
 
 REPORT_EVERY = 25
@@ -34,17 +37,17 @@ def warm_up(run: RunDir, config: RunConfig) -> None:
     spec = config.embedded.warmup
     method = Method(config.gdpo)
     run.resume_point()
-    model, tokenizer = load(config.embedded)
+    model, tokenizer = load(config.embedded, gdpo=config.gdpo)
     print(f"warm-up of {describe(model)}: {spec.clean_steps} clean and {spec.noisy_steps} noisy steps")
     optimizer = new_optimizer(model, spec.lr, spec.weight_decay)
     rng = stream(spec.seed, "warmup")
-    pool = demonstration_pool(tokenizer, config.embedded, rng)
+    pool = demonstration_pool(tokenizer, config, rng)
     total, started = spec.clean_steps + spec.noisy_steps, time.perf_counter()
     for step in range(1, total + 1):
         clean = step <= spec.clean_steps
         for group in optimizer.param_groups:
             group["lr"] = _learning_rate(step, spec.clean_steps, spec.lr) if clean else spec.noisy_lr
-        loss = supervised_step(model, tokenizer, optimizer, config.embedded, pool, rng, clean=clean)
+        loss = supervised_step(model, tokenizer, optimizer, config, pool, rng, clean=clean)
         if step % REPORT_EVERY == 0 or step == total:
             run.append_metrics({"step": step, "phase": "clean" if clean else "noisy", "loss": loss})
             run.append_timing({"step": step, "elapsed_s": time.perf_counter() - started})
@@ -56,17 +59,18 @@ def warm_up(run: RunDir, config: RunConfig) -> None:
 Pool = list[tuple[Row, list[int]]]  # rows with the token ids of their prompts
 
 
-def demonstration_pool(tokenizer: Any, config: EmbeddedConfig, rng: np.random.Generator) -> Pool:
+def demonstration_pool(tokenizer: Any, config: RunConfig, rng: np.random.Generator) -> Pool:
     """The rows that demonstrations are drawn for; each prompt is encoded once."""
-    rows = list(islice(config.data.rows("train", rng), config.warmup.pool_rows))
-    return list(zip(rows, encode(tokenizer, [build_prompt(row) for row in rows]), strict=True))
+    source, most = row_source(config.gdpo, config.embedded.data), config.embedded.warmup.pool_rows
+    rows = list(islice(source.rows("train", rng), min(most, source.num_rows("train") or most)))
+    return list(zip(rows, encode(tokenizer, [source.prompt(row) for row in rows]), strict=True))
 
 
 def supervised_step(
     model: Any,
     tokenizer: Any,
     optimizer: torch.optim.Optimizer,
-    config: EmbeddedConfig,
+    config: RunConfig,
     pool: Pool,
     rng: np.random.Generator,
     *,
@@ -74,8 +78,12 @@ def supervised_step(
 ) -> float:
     """One optimiser step on a batch of fresh demonstrations; returns the loss in nats per token."""
     model.train()
-    batch = [pool[i] for i in rng.integers(len(pool), size=config.warmup.batch_size)]
-    texts = [demonstrate(config.data, row, CLEAN if clean else config.warmup.mix, rng) for row, _ in batch]
+    spec, world = config.embedded.warmup, config.embedded.data
+    batch = [pool[i] for i in rng.integers(len(pool), size=spec.batch_size)]
+    if config.gdpo.data is not None:
+        texts = [row.gold for row, _ in batch]
+    else:
+        texts = [demonstrate(world, row, CLEAN if clean else spec.mix, rng) for row, _ in batch]
     loss = _supervised_loss(model, tokenizer, [prompt for _, prompt in batch], texts)
     optimizer.zero_grad(set_to_none=True)
     loss.backward()

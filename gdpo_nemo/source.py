@@ -1,0 +1,179 @@
+"""Where rows and their prompts come from: the tool world, or tables of your own. One protocol for all backends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Protocol
+
+import numpy as np
+
+from gdpo_nemo.config import DataConfig, GdpoConfig, RunConfig
+from gdpo_nemo.data.table import GOLD, Table, TableFile, read_table, to_rows
+from gdpo_nemo.data.tool_world import Split, ToolWorld
+from gdpo_nemo.errors import InputError, UnknownNameError
+from gdpo_nemo.prompts.tool_calling import build_prompt
+from gdpo_nemo.randomness import stream
+from gdpo_nemo.types import Prompt, Row
+
+
+class RowSource(Protocol):
+    """What a trainer needs to know about data."""
+
+    def rows(self, split: Split, rng: np.random.Generator) -> Iterator[Row]:
+        """Endless rows of one split in an order drawn from ``rng``; a table repeats none before all have come."""
+
+    def questions(self, count: int, seed: int) -> list[Row]:
+        """``count`` different held-out rows, the same ones for the same seed.
+
+        Raises:
+            InputError: there are not that many.
+        """
+
+    def prompt(self, row: Row) -> Prompt:
+        """What the model is asked."""
+
+    def num_rows(self, split: Split) -> int | None:
+        """Rows of one split; None for a world that makes them as it goes."""
+
+
+def row_source(config: GdpoConfig, world: ToolWorld) -> RowSource:
+    """The tables that ``gdpo.data`` names, or else the tool world.
+
+    Raises:
+        GdpoError: a table cannot be read, or does not fit columns and prompt; see ``TableSource``.
+    """
+    if config.data is None:
+        return WorldSource(world)
+    pinned = config.data.train.sha256 and config.data.heldout.sha256
+    return _pinned(config.data.model_dump_json()) if pinned else TableSource(config.data)
+
+
+def settle(config: RunConfig) -> RunConfig:
+    """A run on tables as it will be: their content pinned, and what only the tool world has left out.
+
+    At most all held-out rows are asked. The warm-up shows gold answers, in its clean steps; it is left out without a
+    column of them, and for a model that is not ``tiny`` unless ``embedded.warmup.clean_steps`` is set.
+
+    Raises:
+        GdpoError: as ``row_source``.
+    """
+    if config.gdpo.data is None:
+        return config
+    source, embedded = TableSource(config.gdpo.data), config.embedded
+    warmup, evaluation = embedded.warmup, embedded.evaluation
+    wanted = embedded.model.name == "tiny" or "clean_steps" in warmup.model_fields_set
+    clean_steps = warmup.clean_steps if wanted and GOLD in config.gdpo.data.columns else 0
+    questions = min(evaluation.questions, source.num_rows("heldout"))
+    changed = {
+        "warmup": warmup.model_copy(update={"clean_steps": clean_steps, "noisy_steps": 0}),
+        "evaluation": evaluation.model_copy(update={"questions": questions}),
+    }
+    return config.model_copy(
+        update={
+            "gdpo": config.gdpo.model_copy(update={"data": source.pinned}),
+            "embedded": embedded.model_copy(update=changed),
+        }
+    )
+
+
+@lru_cache(maxsize=2)
+def _pinned(data: str) -> RowSource:
+    """Tables named by their content need no second look at the files."""
+    return TableSource(DataConfig.model_validate_json(data))
+
+
+@dataclass(frozen=True)
+class WorldSource:
+    """The tool world under its own prompt."""
+
+    world: ToolWorld
+
+    def rows(self, split: Split, rng: np.random.Generator) -> Iterator[Row]:
+        """See ``RowSource``."""
+        return self.world.rows(split, rng)
+
+    def questions(self, count: int, seed: int) -> list[Row]:
+        """See ``RowSource``."""
+        return self.world.questions(count, seed)
+
+    def prompt(self, row: Row) -> Prompt:
+        """See ``RowSource``."""
+        return build_prompt(row)
+
+    def num_rows(self, split: Split) -> int | None:
+        """See ``RowSource``."""
+        return None
+
+
+class TableSource:
+    """A training and a held-out table under one prompt template.
+
+    Attributes:
+        config: the block it was made from.
+        pinned: the same with the SHA-256 of both contents.
+    """
+
+    def __init__(self, config: DataConfig) -> None:
+        """Read both tables and check each row.
+
+        Raises:
+            PrerequisiteError: a file or a library is missing.
+            InputError, UnknownNameError: content, columns and prompt do not fit; the message names the line.
+        """
+        self.config = config
+        tables = {"train": read_table(config.train), "heldout": read_table(config.heldout)}
+        if tables["train"].sha256 == tables["heldout"].sha256:
+            raise InputError(
+                f"gdpo.data.heldout has the content of gdpo.data.train ({config.train.name}); held-out rows must be "
+                "others, or the evaluation says nothing about new questions"
+            )
+        self._rows = {split: to_rows(table, config.columns) for split, table in tables.items()}
+        for split, table in tables.items():
+            self._check_prompts(self._rows[split], table)
+        self.pinned = config.model_copy(
+            update={split: _pin(getattr(config, split), table) for split, table in tables.items()}
+        )
+
+    def rows(self, split: Split, rng: np.random.Generator) -> Iterator[Row]:
+        """See ``RowSource``."""
+        rows = self._rows[split]
+        while True:
+            yield from (rows[i] for i in rng.permutation(len(rows)))
+
+    def questions(self, count: int, seed: int) -> list[Row]:
+        """See ``RowSource``."""
+        rows = self._rows["heldout"]
+        if count > len(rows):
+            raise InputError(
+                f"embedded.evaluation.questions is {count}; {self.config.heldout.name} has {len(rows)} rows"
+            )
+        return [rows[i] for i in stream(seed, "questions").permutation(len(rows))[:count]]
+
+    def prompt(self, row: Row) -> Prompt:
+        """See ``RowSource``."""
+        return self.config.prompt.build(row)
+
+    def num_rows(self, split: Split) -> int:
+        """See ``RowSource``."""
+        return len(self._rows[split])
+
+    def texts(self) -> list[str]:
+        """Every piece of text of the training rows: prompts and gold answers."""
+        return [
+            text
+            for row in self._rows["train"]
+            for text in (*(message.content for message in self.prompt(row).messages), row.gold)
+        ]
+
+    def _check_prompts(self, rows: Sequence[Row], table: Table) -> None:
+        for row, place in zip(rows, table.places, strict=True):
+            for field in self.config.prompt.fields:
+                if field not in row.fields:
+                    raise UnknownNameError(f"field of {place} in gdpo.data.prompt", field, row.fields)
+            self.prompt(row)
+
+
+def _pin(source: TableFile, table: Table) -> TableFile:
+    return replace(source, sha256=table.sha256)

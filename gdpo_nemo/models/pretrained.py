@@ -10,6 +10,8 @@ import torch
 
 from gdpo_nemo.errors import PrerequisiteError
 
+HUB_TIMEOUT = 10.0  # seconds
+
 
 def load_pretrained(name: str) -> tuple[Any, Any]:
     """A Hugging Face directory or hub id, or ``smollm2`` from the Python package that carries its weights."""
@@ -21,6 +23,7 @@ def load_pretrained(name: str) -> tuple[Any, Any]:
         weights = _smollm2_weights()
         name, options = str(weights.parent), {"gguf_file": weights.name}
     try:
+        _check_exists(name)
         tokenizer = AutoTokenizer.from_pretrained(name, **options)
         model = AutoModelForCausalLM.from_pretrained(name, dtype=torch.float32, **options)
     except (OSError, ValueError, ImportError, SafetensorError) as error:
@@ -41,6 +44,23 @@ def load_pretrained(name: str) -> tuple[Any, Any]:
     if tokenizer.chat_template is None:
         raise PrerequisiteError(f"model {name!r} has no chat template; give an instruct model")
     return model, tokenizer
+
+
+def _check_exists(name: str) -> None:
+    """Ask the hub once for a name that is not here; ``from_pretrained`` alone tries for 50 seconds without a network.
+
+    Raises:
+        OSError: it is neither a directory nor in the cache, and the hub does not have it or cannot be reached.
+    """
+    from huggingface_hub import get_hf_file_metadata, hf_hub_url, try_to_load_from_cache
+
+    if Path(name).is_dir():
+        return
+    try:
+        if not isinstance(try_to_load_from_cache(name, "config.json"), str):
+            get_hf_file_metadata(hf_hub_url(name, "config.json"), timeout=HUB_TIMEOUT)
+    except Exception as error:  # of an HTTP library that changes with the release of huggingface_hub
+        raise OSError(f"there is no such directory, and asking the Hugging Face hub failed: {error}") from error
 
 
 def _smollm2_weights() -> Path:

@@ -1,5 +1,7 @@
 import shutil
 import sys
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from itertools import islice
 from types import MappingProxyType
 
@@ -231,6 +233,39 @@ def test_a_model_that_cannot_be_loaded_says_what_to_give(kind, llama_folder, tmp
         load_pretrained(str(folder))
     assert f"cannot load model {str(folder)!r}" in str(error.value)
     assert "Give tiny, smollm2, a local Hugging Face directory or a hub id." in str(error.value)
+
+
+@pytest.fixture
+def hub(monkeypatch):
+    """A server in place of the hub that counts requests and answers 404; yields the list of requested paths."""
+    asked = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_HEAD(self):
+            asked.append(self.path)
+            self.send_response(404)
+            self.send_header("X-Error-Code", "RepoNotFound")
+            self.end_headers()
+
+        def log_message(self, *_):
+            pass
+
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    template = f"http://127.0.0.1:{server.server_port}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
+    monkeypatch.setattr("huggingface_hub.constants.HUGGINGFACE_CO_URL_TEMPLATE", template)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    yield asked
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_a_name_that_the_hub_does_not_have_is_asked_for_once(hub):
+    with pytest.raises(PrerequisiteError, match="no such directory, and asking the Hugging Face hub failed: 404"):
+        load_pretrained("smolm2")
+    assert hub == ["/smolm2/resolve/main/config.json"]
 
 
 def test_smollm2_without_its_package_names_the_command(monkeypatch):

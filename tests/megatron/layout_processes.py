@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 
 INSTALL = "pip install --no-deps megatron-core==0.16.1"
-TIME_LIMIT = 300
+TIME_LIMIT = 600
 """Seconds for a layout: some 20 for imports, 2 for the steps, the rest for a machine that does other things too."""
 
 

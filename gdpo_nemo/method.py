@@ -133,6 +133,18 @@ class Method:
             )
         return advantages_B, health
 
+    def informative(self, rewards_B_K: Tensor, group_ids_B: Tensor, valid_B: Tensor | None = None) -> Tensor:
+        """Rows [B] of groups that dynamic sampling keeps, by ``gdpo.dynamic_sampling``."""
+        from gdpo_nemo.advantages import informative
+
+        return informative(
+            apply_conditions(rewards_B_K, self.names, self.conditions, ranges=self.ranges),
+            group_ids_B,
+            weights=self.weights,
+            valid_B=valid_B,
+            criterion=self.config.dynamic_sampling,
+        )
+
 
 def reward_ranges(config: GdpoConfig) -> dict[str, tuple[float, float]]:
     """Name -> (lowest, highest) value of every reward that a configuration names. Imports no code of the user's.

@@ -1,0 +1,11 @@
+"""GDPO for NeMo RL: a plug-in, and a rehearsal of the real loop on a CPU. Everything that imports ``nemo_rl``.
+
+host         which NeMo RL, and the environment of processes that use it
+upstream     probes for what differs between the supported versions
+estimator    named rewards of a rollout batch to token-level advantages
+batches      what the plug-in reads from, and repairs in, NeMo RL's rollout batches
+environment  a Ray actor that answers with named rewards
+dataset      rows of any source as a NeMo RL data set, and their processor
+plugin       puts all of that into NeMo RL's registries
+__main__     registers, then runs NeMo RL's own main
+"""

@@ -1,0 +1,77 @@
+"""Rows of any source as a NeMo RL data set, and the processor that turns one into a prompt."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from itertools import islice
+from typing import Any
+
+from datasets import Dataset
+from nemo_rl.data.datasets.raw_dataset import RawDataset
+from nemo_rl.data.interfaces import DatumSpec, TaskDataSpec
+
+from gdpo_nemo.config import GdpoConfig, validate
+from gdpo_nemo.data.tool_world import Split, ToolWorld
+from gdpo_nemo.randomness import stream
+from gdpo_nemo.source import row_source
+from gdpo_nemo.types import Prompt, Row
+
+PROCESSOR = "gdpo_rows"
+CUT_TO = 4  # tokens that stay of a prompt that does not fit; its rollouts are masked
+
+
+class RowDataset(RawDataset):
+    """Named in ``data.train.dataset_name`` and ``data.validation.dataset_name`` by its dotted path.
+
+    Each entry holds the chat messages and, as JSON, the row that the reward needs.
+    """
+
+    def __init__(
+        self, split: Split, gdpo: Mapping[str, Any], num_rows: int | None = None, seed: int = 0, **_: Any
+    ) -> None:
+        """Read rows.
+
+        Args:
+            split: ``train`` or ``heldout``.
+            gdpo: the ``gdpo:`` block; ``gdpo.data`` names the tables, without it the tool world makes rows.
+            num_rows: how many; all of a table unless given, 1,024 of a world.
+            seed: of the order of a table, or of the draw from a world.
+        """
+        source = row_source(validate(GdpoConfig, gdpo, "gdpo"), ToolWorld())
+        rows = islice(source.rows(split, stream(seed, "data", 0)), num_rows or source.num_rows(split) or 1024)
+        self.task_name = f"gdpo_{split}"
+        self.dataset = Dataset.from_list([self._entry(row, source.prompt(row)) for row in rows])
+        self.val_dataset = None
+
+    def _entry(self, row: Row, prompt: Prompt) -> dict[str, Any]:
+        messages = [{"role": message.role, "content": message.content} for message in prompt.messages]
+        row_json = json.dumps({"id": row.id, "fields": dict(row.fields), "gold": row.gold})
+        return {"messages": messages, "row": row_json, "task_name": self.task_name}
+
+
+def process_row(
+    datum_dict: dict[str, Any],
+    task_data_spec: TaskDataSpec,
+    tokenizer: Any,
+    max_seq_length: int | None,
+    idx: int,
+) -> DatumSpec:
+    """One entry of ``RowDataset`` as the prompt of a rollout; registered as ``gdpo_rows``.
+
+    A prompt of ``max_seq_length`` tokens or more is cut and masked, with a ``length`` that is true of what is left:
+    NeMo RL's own processors keep the old one and so take the response for a part of the prompt.
+    """
+    prompt = tokenizer.apply_chat_template(datum_dict["messages"], tokenize=False, add_generation_prompt=True)
+    token_ids = tokenizer(prompt, return_tensors="pt", add_special_tokens=False)["input_ids"][0]
+    fits = max_seq_length is None or len(token_ids) < max_seq_length
+    if not fits:
+        token_ids = token_ids[:CUT_TO]
+    return {
+        "message_log": [{"role": "user", "content": prompt, "token_ids": token_ids}],
+        "length": len(token_ids),
+        "extra_env_info": {"row": json.loads(datum_dict["row"])},
+        "loss_multiplier": 1.0 if fits else 0.0,
+        "idx": idx,
+        "task_name": datum_dict["task_name"],
+    }

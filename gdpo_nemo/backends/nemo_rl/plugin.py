@@ -1,0 +1,130 @@
+"""Puts this package into NeMo RL: its registries where there is one, and by name where there is none.
+
+NeMo RL has no registry for advantage estimators, and its trainers look the functions below up in
+``nemo_rl.algorithms.grpo`` when they call them. ``register`` wraps these; every other name passes through.
+
+    _create_advantage_estimator                    the names gdpo_nemo and grpo_nemo
+    dynamic_sampling                               keeps whole groups that the method can learn from
+    run_multi_turn_rollout, run_async_...          ungraded samples leave the loss before anything else reads them
+    _log_mixed_rewards_and_advantages_information  one line per reward in NeMo RL's own log
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from gdpo_nemo.backends.nemo_rl import upstream
+from gdpo_nemo.backends.nemo_rl.batches import settle
+from gdpo_nemo.backends.nemo_rl.estimator import MethodEstimator
+from gdpo_nemo.cluster.refusals import refusals
+from gdpo_nemo.config import GdpoConfig, validate
+from gdpo_nemo.errors import ConfigError
+from gdpo_nemo.method import Method
+
+ESTIMATORS = ("gdpo_nemo", "grpo_nemo")
+ENVIRONMENT = "gdpo"
+COPIES = ("nemo_rl.algorithms.grpo_sync", "nemo_rl.algorithms.single_controller_utils.setup")
+"""Modules that took these functions over with ``from ... import``, if they were imported before ``register``."""
+
+
+class Plugin:
+    """The wrapped functions, and the estimator of the run in this process."""
+
+    def __init__(self) -> None:
+        self.estimator: MethodEstimator | None = None
+
+    def create_estimator(self, original: Callable[..., Any], master_config: Any) -> Any:
+        """The estimator that ``grpo.adv_estimator.name`` asks for.
+
+        Raises:
+            ConfigError: the ``gdpo:`` block is missing or wrong, or a setting of NeMo RL contradicts it.
+        """
+        config = upstream.as_dict(master_config)
+        name = upstream.as_dict(config["grpo"].get("adv_estimator") or {}).get("name")
+        if name not in ESTIMATORS:
+            return original(master_config)
+        method = Method(gdpo_block(config))
+        if refused := refusals(config, method.config):
+            raise ConfigError("\n".join(map(str, refused)))
+        self.estimator = MethodEstimator(method, int(config["grpo"]["num_generations_per_prompt"]))
+        print(f"  ✓ {method.config.method.upper()} of gdpo-nemo on {', '.join(method.names)}")
+        return self.estimator
+
+    def dynamic_sampling(
+        self, original: Callable[..., Any], repeated_batch: Any, std: torch.Tensor, *rest: Any, **named: Any
+    ) -> Any:
+        """NeMo RL's own selection, with ``std`` replaced: 1 in groups to learn from, 0 in the others.
+
+        NeMo RL looks at the std of the total, per sample and leave-one-out: it drops a group whose rewards cancel in
+        the total, and within a group the one sample that differs.
+        """
+        if self.estimator is not None:
+            method = self.estimator.method
+            rewards_B_K = upstream.from_batch(repeated_batch, method.names)
+            group_ids_B = torch.arange(len(rewards_B_K)) // self.estimator.rollouts_per_prompt
+            valid_B = torch.as_tensor(repeated_batch["loss_multiplier"]) > 0
+            std = method.informative(rewards_B_K, group_ids_B, valid_B).to(std)
+        return original(repeated_batch, std, *rest, **named)
+
+    def rollout(self, original: Callable[..., Any], *positional: Any, **named: Any) -> Any:
+        """A rollout of NeMo RL, with its ungraded samples settled."""
+        batch, metrics = original(*positional, **named)
+        if self.estimator is not None:
+            settle(batch, self.estimator.method.names)
+        return batch, metrics
+
+    def log(self, original: Callable[..., Any], *positional: Any, **named: Any) -> None:
+        """NeMo RL's own numbers and those of each reward, all under ``train/``."""
+        original(*positional, **named)
+        if self.estimator is not None:
+            named["metrics"].update(self.estimator.last_metrics)
+
+
+def gdpo_block(config: Mapping[str, Any]) -> GdpoConfig:
+    """The ``gdpo:`` block, which NeMo RL's MasterConfig keeps beside its own sections.
+
+    Raises:
+        ConfigError: it is missing or wrong.
+    """
+    block = config.get("gdpo")
+    if not isinstance(block, Mapping):
+        raise ConfigError("the configuration has no gdpo: block, which the estimators gdpo_nemo and grpo_nemo read")
+    return validate(GdpoConfig, block, "gdpo")
+
+
+def register() -> Plugin:
+    """Make NeMo RL know the estimators, the environment ``gdpo`` and the processor ``gdpo_rows``.
+
+    Call once, in the driver, before NeMo RL's main.
+    """
+    from nemo_rl.algorithms import grpo
+    from nemo_rl.data.processors import register_processor
+    from nemo_rl.distributed.ray_actor_environment_registry import ACTOR_ENVIRONMENT_REGISTRY
+    from nemo_rl.distributed.virtual_cluster import PY_EXECUTABLES
+    from nemo_rl.environments.utils import register_env
+
+    from gdpo_nemo.backends.nemo_rl import dataset, environment
+
+    register_env(ENVIRONMENT, environment.ACTOR)
+    ACTOR_ENVIRONMENT_REGISTRY[environment.ACTOR] = PY_EXECUTABLES.SYSTEM
+    register_processor(dataset.PROCESSOR, dataset.process_row)
+    plugin = Plugin()
+    wrappers: dict[str, Callable[..., Any]] = {
+        "_create_advantage_estimator": plugin.create_estimator,
+        "dynamic_sampling": plugin.dynamic_sampling,
+        "run_multi_turn_rollout": plugin.rollout,
+        "run_async_multi_turn_rollout": plugin.rollout,
+        "_log_mixed_rewards_and_advantages_information": plugin.log,
+    }
+    modules = [grpo, *(sys.modules[name] for name in COPIES if name in sys.modules)]
+    for name, wrapper in wrappers.items():
+        original: Callable[..., Any] = getattr(grpo, name)
+        for module in modules:
+            if getattr(module, name, None) is original:
+                setattr(module, name, functools.wraps(original)(functools.partial(wrapper, original)))
+    return plugin

@@ -1,0 +1,64 @@
+"""The command that ``gdpo rehearse`` starts: NeMo RL's own main with two names replaced.
+
+python -m gdpo_nemo.backends.nemo_rl.rehearsal --config rehearsal.yaml
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import runpy
+from numbers import Real
+from pathlib import Path
+from typing import Any
+
+from gdpo_nemo.backends.nemo_rl import host, plugin
+from gdpo_nemo.files import append_jsonl
+
+RECORD = "GDPO_REHEARSAL_RECORD"
+"""Names the file that gets every number that NeMo RL logs, whatever its trackers are."""
+
+
+def replace_workers() -> None:
+    """Put the CPU policy and generation engine where NeMo RL would start GPU workers."""
+    from nemo_rl.algorithms import grpo
+    from nemo_rl.distributed import ray_actor_environment_registry, virtual_cluster
+
+    from gdpo_nemo.backends.nemo_rl.rehearsal.generation import CpuGeneration
+    from gdpo_nemo.backends.nemo_rl.rehearsal.policy import CpuPolicy
+
+    grpo.Policy, grpo.VllmGeneration = CpuPolicy, CpuGeneration
+    registry = ray_actor_environment_registry.ACTOR_ENVIRONMENT_REGISTRY
+    for actor in ("ReplayBuffer", "AsyncTrajectoryCollector"):
+        registry[f"nemo_rl.algorithms.async_utils.{actor}"] = virtual_cluster.PY_EXECUTABLES.SYSTEM
+    virtual_cluster.RayVirtualCluster.get_master_address_and_port = lambda self: ("127.0.0.1", 0)
+
+
+def record_metrics(path: Path) -> None:
+    """Append what NeMo RL logs, as one row of prefix, step and numbers per call."""
+    from nemo_rl.utils.logger import Logger
+
+    original = Logger.log_metrics
+
+    @functools.wraps(original)
+    def log_metrics(self: Any, metrics: dict[str, Any], step: int, prefix: str = "", *rest: Any, **named: Any) -> None:
+        original(self, metrics, step, prefix, *rest, **named)
+        numbers = {name: float(value) for name, value in metrics.items() if isinstance(value, Real)}
+        append_jsonl(path, [{"prefix": prefix, "step": step, "metrics": numbers}])
+
+    Logger.log_metrics = log_metrics
+
+
+def main() -> None:
+    """Run NeMo RL's main."""
+    found = host.locate()
+    print(found.description, flush=True)
+    plugin.register()
+    replace_workers()
+    if os.environ.get(RECORD):
+        record_metrics(Path(os.environ[RECORD]))
+    runpy.run_path(str(found.root / host.MAIN), run_name="__main__")
+
+
+if __name__ == "__main__":
+    main()

@@ -50,6 +50,11 @@ class _Outcome:
     error: BaseException | None = None
     late: bool = False
 
+    @property
+    def stops(self) -> bool:
+        """Whether no sample can have caused the exception."""
+        return isinstance(self.error, STOPPING) or not isinstance(self.error, Exception | asyncio.CancelledError | None)
+
 
 class Scorer:
     """Scores rollouts with some rewards.
@@ -93,9 +98,18 @@ class Scorer:
         return await asyncio.gather(*(self._calls(reward, rows, rollouts) for reward in self.rewards))
 
     async def _calls(self, reward: OwnReward, rows: list[Row], rollouts: list[Rollout]) -> list[_Outcome]:
-        """One outcome per sample; of a batched reward one for all of them."""
+        """One outcome per sample; of a batched reward one for all of them. After one that stops, no call is begun."""
+        stopped: list[_Outcome] = []
+
+        async def call(*arguments: Any) -> _Outcome:
+            async with self._limits[reward.name]:
+                outcome = stopped[0] if stopped else await _call(reward, *arguments)
+            if outcome.stops:
+                stopped.append(outcome)
+            return outcome
+
         calls = [(rows, rollouts)] if reward.batched else zip(rows, rollouts, strict=True)
-        return await asyncio.gather(*(_call(reward, self._limits[reward.name], *arguments) for arguments in calls))
+        return await asyncio.gather(*(call(*arguments) for arguments in calls))
 
     def _column(
         self, reward: OwnReward, outcomes: Sequence[_Outcome], rollouts: Sequence[Rollout]
@@ -120,20 +134,19 @@ class Scorer:
         return graded
 
 
-async def _call(reward: OwnReward, limit: asyncio.Semaphore, *arguments: Any) -> _Outcome:
+async def _call(reward: OwnReward, *arguments: Any) -> _Outcome:
     """One call; never raises what the function raises."""
-    async with limit:
-        clock = asyncio.get_running_loop().time
-        started = clock()
-        call = _awaited if reward.is_async else _in_thread
-        task = asyncio.ensure_future(call(reward.function, arguments))
-        try:
-            await asyncio.wait({task}, timeout=reward.timeout_s)
-            if not task.done() or clock() - started > reward.timeout_s:
-                return _Outcome(late=True)
-            return _Outcome(error=asyncio.CancelledError()) if task.cancelled() else task.result()
-        finally:
-            task.cancel()
+    clock = asyncio.get_running_loop().time
+    started = clock()
+    call = _awaited if reward.is_async else _in_thread
+    task = asyncio.ensure_future(call(reward.function, arguments))
+    try:
+        await asyncio.wait({task}, timeout=reward.timeout_s)
+        if not task.done() or clock() - started > reward.timeout_s:
+            return _Outcome(late=True)
+        return _Outcome(error=asyncio.CancelledError()) if task.cancelled() else task.result()
+    finally:
+        task.cancel()
 
 
 async def _awaited(function: Callable[..., Any], arguments: Sequence[Any]) -> _Outcome:
@@ -185,7 +198,7 @@ def _grade(reward: OwnReward, outcome: _Outcome, rollout: Rollout) -> tuple[floa
     if outcome.late:
         return math.nan, (TIMEOUT,)
     if outcome.error is not None:
-        if isinstance(outcome.error, STOPPING) or not isinstance(outcome.error, Exception | asyncio.CancelledError):
+        if outcome.stops:
             raise RewardError(f"{_name(reward, rollout)} {_explained(reward, outcome)}") from outcome.error
         return math.nan, (f"{ERROR}{type(outcome.error).__name__}",)
     value = _number(reward, outcome.answer, rollout)

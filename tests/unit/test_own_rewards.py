@@ -259,6 +259,12 @@ def test_small_batches_stop_once_eight_samples_in_a_row_have_failed():
         scorer.score(ROWS[:1], ROLLOUTS[:1])
 
 
+def test_failures_among_answers_never_stop():
+    scorer = Scorer([OwnReward("mine", fails_on_row_one, (0, 1))])
+    for _ in range(5):
+        assert sum(map(math.isnan, values(scorer.score(ROWS, ROLLOUTS)))) == 2
+
+
 def test_a_failing_reward_does_not_take_the_others_along():
     rewards = [OwnReward("bad", fails_on_row_one, (0, 1)), OwnReward("good", by_length, (0, 10))]
     vectors = Scorer(rewards).score(ROWS, ROLLOUTS)
@@ -325,3 +331,15 @@ def test_what_no_sample_can_cause_stops(raised, is_async):
 
     with pytest.raises(RewardError, match=rf"row 'row1', rollout 0 raised {type(raised).__name__}: x"):
         score(coroutine if is_async else mine)
+
+
+def test_after_what_no_sample_can_cause_no_further_call_is_begun():
+    called = []
+
+    def mine(row, rollout):
+        called.append(row.id)
+        raise NameError("x")
+
+    with pytest.raises(RewardError, match="NameError"):
+        score(mine, concurrency=1)
+    assert called == ["row0"]

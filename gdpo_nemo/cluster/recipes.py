@@ -17,7 +17,7 @@ from gdpo_nemo.composing import merge, merge_yaml, resolved
 from gdpo_nemo.config import GdpoConfig, validate
 from gdpo_nemo.errors import ConfigError
 
-OWN_SECTIONS = ("gdpo",)
+OWN_SECTIONS = ("gdpo", "embedded")
 
 
 @dataclass(frozen=True)
@@ -65,6 +65,7 @@ def load_cluster_run(
         )
     # NeMo RL's sections may refer to keys of ours that no file sets.
     whole = resolved(merge([{"gdpo": _defaults()}, merged]))
+    whole.pop("embedded", None)  # the block of another backend
     gdpo = validate(GdpoConfig, whole["gdpo"], origin="the gdpo: block")
     nemo = {key: value for key, value in whole.items() if key not in OWN_SECTIONS}
     check_keys(nemo, host.keys, host.origin)
@@ -83,4 +84,4 @@ def load_recipe(name: str, overrides: Sequence[str] = (), *, host: Host) -> dict
 
 
 def _defaults() -> dict[str, Any]:
-    return GdpoConfig.model_construct().model_dump(mode="json", exclude={"task"})
+    return GdpoConfig().model_dump(mode="json")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from gdpo_nemo.cluster.recipes import load_cluster_run
 from gdpo_nemo.config import GdpoConfig, load_yaml, validate
 from gdpo_nemo.errors import UnknownNameError
 from gdpo_nemo.method import reward_ranges
@@ -150,6 +151,15 @@ def test_both_arms_start_from_one_model_and_stand_in_one_table(example, capsys):
 def test_a_typo_in_the_name_of_a_shipped_folder_is_not_an_experiment_of_its_own():
     with pytest.raises(UnknownNameError, match="experiment 'model'"):
         find("configs/model/tiny.yaml")
+
+
+def test_the_example_is_an_arm_of_a_cluster_run_as_it_is():
+    arm = EXAMPLE / "gdpo.yaml"
+    run = load_cluster_run([ROOT / "configs" / "nemo_rl" / "base.yaml", arm])
+    assert run.gdpo == validate(GdpoConfig, load_yaml([arm])["gdpo"])
+    for block in (run.nemo["data"]["default"]["gdpo"], run.nemo["env"]["gdpo"]["gdpo"]):
+        assert validate(GdpoConfig, block) == run.gdpo
+    assert "embedded" not in run.whole
 
 
 # ---- docs/own-rewards.md

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
-from typing import Any
+from typing import Any, Literal
 
 from gdpo_nemo.suite.answer import Answer, listing
 from gdpo_nemo.suite.grid import Grid, Run, Selection, resolve
@@ -14,6 +14,7 @@ REQUIRED = ("torch", "transformers", "tokenizers", "safetensors", "tqdm", "matpl
 INSTALL = "pip install 'gdpo-nemo[embedded,report]'"
 COPIES_PER_CHECKPOINT = 3  # weights and the two moments of AdamW
 CHECKPOINTS_KEPT = 2
+SPLITS: tuple[Literal["train", "heldout"], ...] = ("train", "heldout")
 
 
 def plan(selection: Selection, jobs: int | None, fresh: bool, again: str) -> Answer:
@@ -46,7 +47,10 @@ def side_by_side(grid: Grid, jobs: int | None) -> int:
 
 def describe(selection: Selection, grid: Grid, jobs: int | None, fresh: bool) -> dict[str, Any]:
     """The plan as JSON-able values."""
-    embedded = grid.runs[0].config.embedded
+    from gdpo_nemo.source import row_source
+
+    config = grid.runs[0].config
+    embedded, source = config.embedded, row_source(config.gdpo, config.embedded.data)
     train, warmup, evaluation = embedded.train, embedded.warmup, embedded.evaluation
     rollouts_per_step = train.prompts_per_step * train.rollouts_per_prompt
     at_once = side_by_side(grid, jobs)
@@ -83,6 +87,7 @@ def describe(selection: Selection, grid: Grid, jobs: int | None, fresh: bool) ->
             "rollouts": train.steps * rollouts_per_step,
             "new_tokens_at_most": train.steps * rollouts_per_step * train.max_new_tokens,
         },
+        "rows": {split: source.num_rows(split) for split in SPLITS},
         "rollouts_in_all": len(runs) * train.steps * rollouts_per_step,
         "evaluation": {
             "questions": evaluation.questions,
@@ -121,7 +126,7 @@ def _estimate(grid: Grid, base: dict[str, Any], runs: list[dict[str, Any]], at_o
 
 def _text(data: dict[str, Any]) -> str:
     batch, per_run, evaluation, time = data["batch"], data["per_run"], data["evaluation"], data["time"]
-    warm_up, num_runs = data["warm_up"], len(data["runs"])
+    warm_up, num_runs, rows = data["warm_up"], len(data["runs"]), data["rows"]
     states = [run["state"] for run in data["runs"]]
     done, begun = states.count("finished"), states.count("started") + states.count("running")
     seconds = time.get("total_s")
@@ -143,6 +148,7 @@ def _text(data: dict[str, Any]) -> str:
             f"{per_run['steps']:,} steps, {per_run['prompts']:,} prompts, {per_run['rollouts']:,} rollouts, "
             f"at most {per_run['new_tokens_at_most']:,} new tokens",
         ),
+        ("data", f"{rows['train']:,} training rows, {rows['heldout']:,} held out" if rows["train"] else ""),
         ("in all", f"{data['rollouts_in_all']:,} rollouts"),
         (
             "evaluation",

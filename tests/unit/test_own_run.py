@@ -98,6 +98,7 @@ def test_the_plan_reads_everything_and_calls_no_reward(example, capsys):
     assert execute(["plan", "my_task/gdpo.yaml", *SHORT, "--json"]) == 0
     plan = json.loads(capsys.readouterr().out)
     assert (plan["evaluation"]["questions"], plan["warm_up"]["total_steps"]) == (6, 12)
+    assert plan["rows"] == {"train": 14, "heldout": 6}
     assert "your own rewards" in plan["time"]["basis"]
     assert not Path("runs").exists()
 

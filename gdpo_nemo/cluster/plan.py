@@ -15,6 +15,9 @@ from gdpo_nemo.cluster.recipes import ClusterRun
 from gdpo_nemo.cluster.refusals import refusals
 from gdpo_nemo.cluster.rules import Violation
 from gdpo_nemo.cluster.settings import DTENSOR, MEGATRON, VLLM, Settings
+from gdpo_nemo.config import GdpoConfig
+from gdpo_nemo.method import Method
+from gdpo_nemo.rewards import REWARDS
 
 # Rows of the paper's training sets. They are not redistributed: docs/nemo-rl.md says where each one comes from.
 TRAINING_DATA = {
@@ -53,6 +56,7 @@ def plan_cluster(run: ClusterRun, gpu: str = "h100") -> ClusterPlan:
         "task": run.gdpo.task,
         "method": run.gdpo.method,
         "model": s.model,
+        "rewards": _rewards(run.gdpo),
         "nemo_rl": {"commit": run.host.commit, "source": run.source},
         "layout": _layout(s),
         "batch": _batch(s),
@@ -67,6 +71,18 @@ def plan_cluster(run: ClusterRun, gpu: str = "h100") -> ClusterPlan:
         data["cost"] = asdict(price) | {"total_gpu_hours": price.total_gpu_hours, "basis": cost.basis(kind, s)}
     sections = [*_head(run, s, data), *_memory_text(s, kind, needs), *_cost_text(s, kind, price), _verdict(against)]
     return ClusterPlan("\n".join(sections), data, tuple(against))
+
+
+def _rewards(gdpo: GdpoConfig) -> dict[str, float] | None:
+    """Weights by name; None when the task's rewards are not in this version.
+
+    Raises:
+        GdpoError: as a run would, for a reward, weight or condition that does not make sense.
+    """
+    if gdpo.task is not None and gdpo.task not in REWARDS:
+        return None
+    method = Method(gdpo)
+    return dict(zip(method.names, method.weights, strict=True))
 
 
 def _layout(s: Settings) -> dict[str, Any]:
@@ -115,10 +131,12 @@ def _head(run: ClusterRun, s: Settings, data: Mapping[str, Any]) -> Iterator[str
     pack = f", packs of {batch['pack_tokens']:,} tokens" if batch["pack_tokens"] else ""
     multiple = f", padded to a multiple of {s.pack_multiple}" if s.pack_multiple > 1 else ""
     kl = float(s["loss_fn.reference_policy_kl_penalty"] or 0)
+    weighted = [f"{name} x {weight:g}" for name, weight in (data["rewards"] or {}).items()]
     yield f"{run.gdpo.task or 'own rewards'}, {s['grpo.adv_estimator.name']}, {s.model}"
     yield _listing(
         [
             ("NeMo RL", run.source),
+            ("rewards", ", ".join(weighted) or f"none for task {run.gdpo.task} in this version: it cannot train yet"),
             ("cluster", f"{layout['nodes']} x {layout['gpus_per_node']} GPUs = {layout['world']}"),
             ("training", f"{engine} on {s.train_gpus} GPUs: DP {s.dp} x TP {s.tp} x PP {s.pp} x CP {s.cp}"),
             ("generation", f"vLLM on {where}: {s.vllm_replicas} copies of TP {s.vllm_tp} x PP {s.vllm_pp}"),

@@ -90,6 +90,8 @@ def _answer(arguments: list[str], experiment: Experiment | None) -> tuple[Answer
             raise UnknownNameError(f"option of {options.command}", override.split("=")[0], known)
         if "=" not in override or not COMMANDS[options.command].starts_runs:
             raise UsageError(f"{options.command} does not take {override!r}; see {program} {options.command} --help")
+    if options.command == "plan" and (answer := _cluster_plan(experiment, options, overrides)):
+        return answer, options.json
     if options.command == "list":
         return status.list_programs(options.out or Path("runs")), options.json
     found = replace(programs.find(sys.argv[0]), experiment=experiment) if experiment else programs.find(options.target)
@@ -112,6 +114,28 @@ def _dispatch(selection: Selection, options: argparse.Namespace, again: str) -> 
             return reporting.check(selection)
 
 
+def _cluster_plan(
+    experiment: Experiment | None, options: argparse.Namespace, overrides: Sequence[str]
+) -> Answer | None:
+    """The plan of what runs on a cluster; None when the target runs here."""
+    from gdpo_nemo.suite import cluster_planning
+
+    target = sys.argv[0] if experiment else options.target
+    if not cluster_planning.is_cluster_target(target, options.scale):
+        return None
+    request = cluster_planning.Request(
+        target,
+        scale=options.scale,
+        model=options.model,
+        cluster=options.cluster,
+        gpu=options.gpu,
+        arms=split_names(options.arms) if options.arms else None,
+        seeds=parse_seeds(options.seeds) if options.seeds else None,
+        overrides=tuple(overrides),
+    )
+    return cluster_planning.plan(request)
+
+
 def _selection(program: programs.Program, options: argparse.Namespace, overrides: Sequence[str]) -> Selection:
     experiment = program.experiment
     seeds = experiment.default_seeds(options.scale)
@@ -124,7 +148,7 @@ def _selection(program: programs.Program, options: argparse.Namespace, overrides
         scale=options.scale,
         arms=experiment.pick_arms(arms),
         seeds=parse_seeds(options.seeds) if options.seeds else seeds,
-        model=options.model,
+        model=options.model or "tiny",
         out=options.out or Path("runs/smoke" if options.smoke else "runs"),
         smoke=options.smoke,
         overrides=tuple(overrides),
@@ -173,6 +197,11 @@ def build_parser(program: str, experiment: Experiment | None) -> argparse.Argume
             _add_selection(own)
         if command.starts_runs:
             _add_running(own)
+        if name == "plan":
+            own.add_argument(
+                "--cluster", metavar="4n8g", help="a file of configs/cluster/ (default: the smallest that fits)"
+            )
+            own.add_argument("--gpu", default="h100", metavar="h100", help="a100, h100 (default), h200 or b200")
         own.add_argument(
             "--out", type=Path, metavar="DIR", help="folder of all runs (default: runs; with --smoke runs/smoke)"
         )
@@ -182,9 +211,11 @@ def build_parser(program: str, experiment: Experiment | None) -> argparse.Argume
 
 
 def _add_selection(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--scale", default="embedded", help="embedded: this machine (default); see gdpo list")
     parser.add_argument(
-        "--model", default="tiny", help="tiny (default), smollm2, a local Hugging Face directory, or owner/name"
+        "--scale", default="embedded", help="embedded: this machine (default); paper: a cluster (plan); see gdpo list"
+    )
+    parser.add_argument(
+        "--model", help="tiny (default), smollm2, a local Hugging Face directory, or owner/name; see configs/model/"
     )
     parser.add_argument(
         "--arms", metavar="A,B", help="some arms by name, or all (default: those that the paper compares)"

@@ -80,7 +80,7 @@ def find(target: str) -> Program:
     if path.suffix in (".yaml", ".yml"):
         return _of_config(path, scripts)
     if path.suffix == ".py":
-        return load(_existing(path))
+        return load(existing(path))
     if target not in scripts:
         raise UnknownNameError("experiment", target, scripts)
     return load(scripts[target])
@@ -108,8 +108,12 @@ def _scripts() -> list[Path]:
     return sorted((programs_root() / "repro").glob("*.py"))
 
 
-def _existing(path: Path) -> Path:
-    """The file as seen from here or, for a path such as ``configs/tool_calling/gdpo.yaml``, from the programs."""
+def existing(path: Path) -> Path:
+    """The file as seen from here or, for a path such as ``configs/tool_calling/gdpo.yaml``, from the programs.
+
+    Raises:
+        UsageError: neither has it.
+    """
     for candidate in (path, programs_root() / path):
         if candidate.is_file():
             return candidate.resolve()
@@ -117,7 +121,7 @@ def _existing(path: Path) -> Path:
 
 
 def _of_config(path: Path, scripts: dict[str, Path]) -> Program:
-    config = _existing(path)
+    config = existing(path)
     experiment = config.parent.name
     if experiment not in scripts:
         if config.is_relative_to((programs_root() / "configs").resolve()):

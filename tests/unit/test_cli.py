@@ -26,7 +26,7 @@ def here(tmp_path, monkeypatch):
         ("rnu tool_calling", "Did you mean 'run'?"),
         ("plan tool_caling", "Did you mean 'tool_calling'?"),
         ("plan tool_calling --sed 0", "Did you mean '--seeds'?"),
-        ("plan tool_calling --scale paper", "unknown scale of tool_calling 'paper'. Known: embedded."),
+        ("plan tool_calling --scale papr", "unknown scale of tool_calling 'papr'. Known: embedded."),
         ("run tool_calling --arms gdop", "Did you mean 'gdpo'?"),
         ("run tool_calling --model tinny", "Did you mean 'tiny'?"),
         ("run tool_calling --model ./nowhere", "a local directory"),

@@ -1,0 +1,91 @@
+"""``gdpo plan`` for a cluster, as typed."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from gdpo_nemo.suite.cluster_planning import is_cluster_target
+from gdpo_nemo.suite.command_line import execute
+
+CONFIGS = Path(__file__).resolve().parents[2] / "configs"
+PAPER = ["plan", "tool_calling", "--scale", "paper"]
+
+
+@pytest.fixture(autouse=True)
+def no_checkout(monkeypatch):
+    monkeypatch.delenv("NEMO_RL_PATH", raising=False)
+
+
+@pytest.fixture
+def call(capsys):
+    def run(*arguments):
+        code = execute(list(arguments))
+        done = capsys.readouterr()
+        return code, done.out, done.err
+
+    return run
+
+
+def test_a_task_at_the_papers_scale_is_planned_for_the_papers_models(call):
+    code, out, _ = call(*PAPER, "--seeds", "0-4")
+    assert code == 0
+    assert "Qwen/Qwen2.5-1.5B-Instruct" in out and "Qwen/Qwen2.5-3B-Instruct" in out
+    assert "30 in all: models qwen2.5-1.5b-instruct, qwen2.5-3b-instruct; arms grpo, grpo_no_std, gdpo" in out
+    assert "format x 1, correct x 1" in out and "in optimiser steps of 512: 4 per rollout batch" in out
+    assert out.rstrip().endswith("Nothing was started.")
+
+
+def test_the_same_as_json(call):
+    code, out, _ = call(*PAPER, "--arms", "gdpo", "--model", "qwen3-32b", "--json")
+    data = json.loads(out)
+    (plan,) = data["plans"]
+    assert code == 0 and data["arms"] == ["gdpo"] and data["gpu_hours"] == plan["cost"]["total_gpu_hours"]
+    assert plan["layout"]["nodes"] == 4  # the smallest cluster that suffices
+    assert plan["memory"]["fits"] and plan["violations"] == []
+
+
+def test_a_run_that_would_fail_is_planned_with_the_reason_and_exit_code_2(call):
+    code, out, _ = call(*PAPER, "--model", "qwen3-32b", "--cluster", "1n8g")
+    assert code == 2 and "This run would fail:" in out and "Set cluster.num_nodes=2" in out
+    code, out, _ = call(*PAPER, "--model", "qwen3-32b", "--cluster", "1n8g", "cluster.num_nodes=2")
+    assert code == 0 and "This run would fail" not in out
+
+
+def test_a_composed_file_is_planned_alone(call, tmp_path):
+    base = CONFIGS / "tool_calling"
+    path = tmp_path / "mine.yaml"
+    path.write_text(f"defaults: [{base / 'paper.yaml'}, {base / 'gdpo.yaml'}]\npolicy: {{model_name: someone/else}}\n")
+    code, out, _ = call("plan", str(path), "policy.generation.top_p=0.9")
+    assert code == 0 and "someone/else are not known here" in out
+    code, out, _ = call("plan", str(path), "--cluster", "4n8g", "--model", "qwen2.5-7b-instruct", "--gpu", "b200")
+    assert code == 0 and "4 x 8 GPUs = 32" in out and "B200" in out
+
+
+def test_a_task_without_rewards_yet_is_planned_and_says_so(call):
+    code, out, _ = call("plan", "math_length", "--scale", "paper", "--model", "qwen3-4b-instruct")
+    assert code == 0 and "8 per rollout batch" in out and "none for task math_length in this version" in out
+
+
+def test_what_is_about_a_cluster():
+    arm, paper = (str(CONFIGS / "tool_calling" / f"{name}.yaml") for name in ("gdpo", "paper"))
+    asked = [is_cluster_target(*one) for one in ((arm, "embedded"), (paper, "embedded"), (arm, "paper"))]
+    assert asked == [False, True, True]
+    assert not is_cluster_target("tool_calling", "embedded")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--model", "tiny"], "unknown model in"),
+        (["--cluster", "5n8g"], "unknown cluster in"),
+        (["--gpu", "h10"], "unknown GPU 'h10'. Did you mean 'h100'"),
+        (["--arms", "gdpoo"], "unknown arm of tool_calling 'gdpoo'. Did you mean 'gdpo'"),
+        (["gdpo.rewards.format.wieght=2"], "Did you mean 'rewards.format.weight'"),
+        (["gdpo.rewards.lenght.weight=1"], "unknown reward"),
+        (["policy.megatron_cfg.tensor_paralel=2"], "unknown key 'policy.megatron_cfg.tensor_paralel'"),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_message(call, arguments, message):
+    code, out, err = call(*PAPER, "--model", "qwen2.5-1.5b-instruct", *arguments)
+    assert code == 2 and not out and message in err

@@ -17,7 +17,7 @@ READY := .venv/.complete
 RUN := .venv/bin/python
 PYTEST := $(RUN) -m pytest -n $(JOBS)
 
-.PHONY: help demo test test-slow test-megatron check bench lock clean
+.PHONY: help demo test test-slow test-megatron test-nemo check bench lock clean
 
 help:
 	@echo "Needs: Python 3.11, 3.12 or 3.13 with its venv module, and make. Each target sets up .venv when it must."
@@ -26,6 +26,7 @@ help:
 	@echo "  make test       the test suite"
 	@echo "  make test-slow  soak, simulation, and the wheel in a clean environment"
 	@echo "  make test-megatron   megatron-core on CPU processes: gradients of TP=2 and PP=2 are those of one process"
+	@echo "  make test-nemo  NEMO_RL_PATH=a[:b]: on NeMo RL's own code, in these checkouts; records what was verified"
 	@echo "  make check      ruff, mypy, and the layering of the modules"
 	@echo "  make bench      time the parts that can become slow (tests/bench)"
 	@echo "  make lock       resolve requirements.lock from pyproject.toml (UPGRADE=1: to the newest versions)"
@@ -59,11 +60,22 @@ test-megatron: $(READY)
 	$(RUN) -m pip install --quiet --no-deps --upgrade --target build/megatron megatron-core==0.16.1
 	PYTHONPATH=build/megatron $(RUN) -m pytest tests/megatron
 
+# Ray and what else NeMo RL's loop imports: apart from .venv, which needs none of it.
+NEMO := build/venv-nemo
+$(NEMO)/.complete: tests/nemo_rl/requirements.txt
+	python=$$(sh .ci/venv python) && "$$python" -m venv --clear $(NEMO)
+	$(NEMO)/bin/python -m pip install --quiet -r tests/nemo_rl/requirements.txt
+	touch $@
+
+test-nemo: $(NEMO)/.complete
+	$(NEMO)/bin/python tests/nemo_rl/verify.py "$(NEMO_RL_PATH)"
+
 check: $(READY)
 	$(RUN) -m ruff check .
 	$(RUN) -m ruff format --check .
 	$(RUN) -m mypy
 	$(RUN) -m pytest -q tests/test_layering.py
+	$(RUN) tests/nemo_rl/verify.py --check
 
 bench: $(READY)
 	@for file in tests/bench/bench_*.py; do \

@@ -65,7 +65,7 @@ def rehearse(run: ClusterRun, architecture: dict[str, Any], folder: Path, *, ste
         config = stage.shrink(run.whole, folder, model, tokenizer, last)
         write_text(folder / "config.yaml", yaml.safe_dump(config, sort_keys=False))
         say("NeMo RL starts" if last == steps else f"NeMo RL starts again, to resume at step {steps}")
-        _process(found, folder, say)
+        run_main(found, folder, say)
     findings = Findings.read(folder, run, steps, time.monotonic() - started)
     write_json(folder / MARKER, findings.as_dict())
     return findings
@@ -93,8 +93,12 @@ def _clear(folder: Path) -> None:
     write_json(folder / MARKER, {"state": "started"})
 
 
-def _process(found: host.Host, folder: Path, say: Say) -> None:
-    """One process of NeMo RL's main; every step is reported while it runs."""
+def run_main(found: host.Host, folder: Path, say: Say) -> None:
+    """One process of NeMo RL's main on ``config.yaml`` of a folder; every step is reported while it runs.
+
+    Raises:
+        RehearsalError: it failed.
+    """
     record, log = folder / "metrics.jsonl", folder / "nemo_rl.log"
     with _private_ray() as ray_folder, log.open("ab") as output:
         environment = found.environment() | {

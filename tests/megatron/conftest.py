@@ -18,7 +18,12 @@ def ranks(tmp_path_factory):
 
     def call(name):
         if name not in ready:
-            ready[name] = results(layouts[name], tmp_path_factory.mktemp("layout"))
+            try:
+                ready[name] = results(layouts[name], tmp_path_factory.mktemp("layout"))
+            except Exception as error:  # kept as well, so that a layout that is blocked is started once only
+                ready[name] = error
+        if isinstance(ready[name], Exception):
+            raise ready[name]
         return ready[name]
 
     return call

@@ -1,6 +1,7 @@
 """What megatron-core asks of CUDA on the path of these tests, answered by the CPU.
 
-The lines are those of megatron-core 0.16.1; each patch alone, left out, stops a layout at the lines named with it.
+The lines are those of megatron-core 0.16.1 unless said; each patch alone, left out, stops a layout at the lines named
+with it.
 Call ``apply`` once in a process of its own, before any model.
 """
 
@@ -33,6 +34,9 @@ def apply() -> None:
     # transformer/utils.py:35, the causal mask; pipeline_parallel/schedules.py:596 and 2138, the count of tokens:
     # device="cuda"
     CpuForCuda().__enter__()
+
+    # Of 0.19.2 alone: distributed/param_and_grad_buffer.py:632 asks for the stream whose events it might await
+    torch.cuda.current_stream = torch.cpu.current_stream
 
     # Pipeline parallelism only:
     # pipeline_parallel/p2p_communication.py:398 waits for the device after each exchange

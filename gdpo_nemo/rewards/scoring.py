@@ -23,6 +23,7 @@ import threading
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from numbers import Real
+from queue import SimpleQueue
 from typing import Any
 
 from gdpo_nemo.errors import GdpoError, RewardError
@@ -68,6 +69,7 @@ class Scorer:
         self._limits = {reward.name: asyncio.Semaphore(reward.concurrency) for reward in self.rewards}
         self._failed_in_a_row = {reward.name: 0 for reward in self.rewards}
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._threads: _Threads | None = None
 
     def score(self, rows: Sequence[Row], rollouts: Sequence[Rollout]) -> list[RewardVector]:
         """One vector per rollout; ``rows[i]`` is the row that ``rollouts[i]`` answers.
@@ -90,7 +92,7 @@ class Scorer:
 
     def _run(self, work: Coroutine[Any, Any, Any]) -> Any:
         if self._loop is None:
-            self._loop = asyncio.new_event_loop()
+            self._loop, self._threads = asyncio.new_event_loop(), _Threads()
             threading.Thread(target=self._loop.run_forever, name="gdpo-rewards", daemon=True).start()
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
@@ -99,11 +101,15 @@ class Scorer:
 
     async def _calls(self, reward: OwnReward, rows: list[Row], rollouts: list[Rollout]) -> list[_Outcome]:
         """One outcome per sample; of a batched reward one for all of them. After one that stops, no call is begun."""
-        stopped: list[_Outcome] = []
+        assert self._threads is not None
+        threads, stopped = self._threads, list[_Outcome]()
 
         async def call(*arguments: Any) -> _Outcome:
             async with self._limits[reward.name]:
-                outcome = stopped[0] if stopped else await _call(reward, *arguments)
+                if stopped:
+                    return stopped[0]
+                run = _awaited if reward.is_async else threads.call
+                outcome = await _within(reward.timeout_s, run(reward.function, arguments))
             if outcome.stops:
                 stopped.append(outcome)
             return outcome
@@ -134,19 +140,43 @@ class Scorer:
         return graded
 
 
-async def _call(reward: OwnReward, *arguments: Any) -> _Outcome:
-    """One call; never raises what the function raises."""
-    clock = asyncio.get_running_loop().time
-    started = clock()
-    call = _awaited if reward.is_async else _in_thread
-    task = asyncio.ensure_future(call(reward.function, arguments))
-    try:
-        await asyncio.wait({task}, timeout=reward.timeout_s)
-        if not task.done() or clock() - started > reward.timeout_s:
-            return _Outcome(late=True)
-        return _Outcome(error=asyncio.CancelledError()) if task.cancelled() else task.result()
-    finally:
-        task.cancel()
+class _Threads:
+    """Threads that are used again, and that the end of the process does not wait for. For one event loop."""
+
+    def __init__(self) -> None:
+        self._jobs: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self._num_free = 0
+
+    async def call(self, function: Callable[..., Any], arguments: Sequence[Any]) -> _Outcome:
+        """What the function gives; never raises what it raises."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[_Outcome] = loop.create_future()
+
+        def settle(outcome: _Outcome) -> None:
+            self._num_free += 1
+            if not future.done():
+                future.set_result(outcome)
+
+        def job() -> None:
+            try:
+                outcome = _Outcome(function(*arguments))
+            except BaseException as error:
+                outcome = _Outcome(error=error)
+            loop.call_soon_threadsafe(settle, outcome)
+
+        if self._num_free:
+            self._num_free -= 1
+        else:
+            try:
+                threading.Thread(target=self._serve, name="gdpo-reward", daemon=True).start()
+            except RuntimeError as error:  # the system gives no more threads
+                return _Outcome(error=error)
+        self._jobs.put(job)
+        return await future
+
+    def _serve(self) -> None:
+        while True:
+            self._jobs.get()()
 
 
 async def _awaited(function: Callable[..., Any], arguments: Sequence[Any]) -> _Outcome:
@@ -158,27 +188,18 @@ async def _awaited(function: Callable[..., Any], arguments: Sequence[Any]) -> _O
         return _Outcome(error=error)
 
 
-async def _in_thread(function: Callable[..., Any], arguments: Sequence[Any]) -> _Outcome:
-    """As ``asyncio.to_thread``, in a thread that the end of the process does not wait for."""
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[_Outcome] = loop.create_future()
-
-    def settle(outcome: _Outcome) -> None:
-        if not future.done():
-            future.set_result(outcome)
-
-    def work() -> None:
-        try:
-            outcome = _Outcome(function(*arguments))
-        except BaseException as error:
-            outcome = _Outcome(error=error)
-        loop.call_soon_threadsafe(settle, outcome)
-
+async def _within(timeout_s: float, call: Coroutine[Any, Any, _Outcome]) -> _Outcome:
+    """What a call gives in time. A late one is cancelled and not waited for."""
+    clock = asyncio.get_running_loop().time
+    started = clock()
+    task = asyncio.ensure_future(call)
     try:
-        threading.Thread(target=work, name="gdpo-reward", daemon=True).start()
-    except RuntimeError as error:  # the system gives no more threads
-        return _Outcome(error=error)
-    return await future
+        await asyncio.wait({task}, timeout=timeout_s)
+        if not task.done() or clock() - started > timeout_s:
+            return _Outcome(late=True)
+        return _Outcome(error=asyncio.CancelledError()) if task.cancelled() else task.result()
+    finally:
+        task.cancel()
 
 
 def _one_each(reward: OwnReward, outcome: _Outcome, rollouts: Sequence[Rollout]) -> list[_Outcome]:

@@ -197,6 +197,33 @@ def test_a_late_answer_is_not_waited_for(kind, logged):
     assert "gave no answer within 0.2 s" in logged.text
 
 
+def test_the_end_of_the_process_does_not_wait_either(python, tmp_path):
+    (tmp_path / "hangs.py").write_text(
+        "import threading\n"
+        "from gdpo_nemo.rewards.own import OwnReward\n"
+        "from gdpo_nemo.rewards.scoring import Scorer\n"
+        "from gdpo_nemo.types import Rollout, Row\n"
+        "reward = OwnReward('mine', lambda row, rollout: threading.Event().wait(), (0, 1), timeout_s=0.1)\n"
+        "print(Scorer([reward]).score([Row('a', {}, '')], [Rollout('a', 0, '', 0)])[0].reasons)\n"
+    )
+    done = python("hangs.py", cwd=tmp_path)
+    assert (done.returncode, done.stdout.strip()) == (0, "{'mine': ('timeout',)}")
+
+
+def test_threads_are_used_again():
+    """So that a session that a function keeps per thread pays."""
+    threads = set()
+
+    def mine(row, rollout):
+        threads.add(threading.get_ident())
+        return 0
+
+    scorer = Scorer([OwnReward("mine", mine, (0, 1), concurrency=2)])
+    for _ in range(10):
+        scorer.score(ROWS, ROLLOUTS)
+    assert len(threads) <= 2
+
+
 def test_an_answer_that_comes_late_because_the_function_blocked_the_loop_is_late():
     async def mine(row, rollout):
         threading.Event().wait(0.3)

@@ -114,14 +114,15 @@ def _task(request: Request) -> tuple[Path, str, list[str | None], tuple[int, ...
     root = programs.programs_root()
     alone = root / "configs" / request.target / "paper.yaml"
     if alone.is_file() and not (root / "repro" / f"{request.target}.py").is_file():
-        return root / "configs", request.target, list(request.arms or [None]), tuple(request.seeds or (0,))
+        arms: list[str | None] = [*request.arms] if request.arms else [None]
+        return root / "configs", request.target, arms, tuple(request.seeds or (0,))
     program = programs.find(request.target)
     experiment = program.experiment
     if not (program.configs / experiment.name / "paper.yaml").is_file():
         raise UsageError(f"{experiment.name} has no paper scale: no {program.configs / experiment.name / 'paper.yaml'}")
-    arms = experiment.pick_arms(request.arms or program.arms)
+    arms = [*experiment.pick_arms(request.arms or program.arms)]
     seeds = request.seeds or experiment.seeds.get(SCALE, (0,))
-    return program.configs, experiment.name, list(arms), tuple(seeds)
+    return program.configs, experiment.name, arms, tuple(seeds)
 
 
 def _compose(

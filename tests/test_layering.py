@@ -35,6 +35,7 @@ LEVELS = {
     "run_dir": 2,
     "source": 2,
     "tracking": 2,
+    "checkpoints": 3,
     "cluster": 3,
     "evaluation": 3,
     "backends": 4,
@@ -45,6 +46,7 @@ LEVELS = {
 }
 # Neighbours of one level that need each other: most turn blocks of config into what they describe.
 SAME_LEVEL = {
+    ("backends.nemo_rl", "backends.embedded"),  # a rehearsal starts from a model that the other backend warms up
     ("method", "config"),
     ("models", "config"),
     ("models", "source"),

@@ -5,7 +5,9 @@ raw rewards -> conditions (eq. 8) -> optional rescaling -> weights by name -> GD
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -95,10 +97,18 @@ class Method:
         }
 
     def matrix(self, vectors: Sequence[RewardVector]) -> Tensor:
-        """The rewards in use as float64 [B, K]; NaN where a reward does not apply."""
+        """The rewards in use as float64 [B, K]; NaN where a reward does not apply.
+
+        A sample with a reward that crashed or answered late is NaN throughout: it is not graded, and the rewards it
+        does have must not decide alone what it teaches.
+        """
         import torch
 
-        return torch.tensor([[vector[name] for name in self.names] for vector in vectors], dtype=torch.float64)
+        return torch.tensor([self._values(vector) for vector in vectors], dtype=torch.float64)
+
+    def _values(self, vector: RewardVector) -> list[float]:
+        failed = any(map(is_failure, chain.from_iterable(vector.reasons.values())))
+        return [math.nan if failed else vector[name] for name in self.names]
 
     def advantages(
         self, rewards_B_K: Tensor, group_ids_B: Tensor, valid_B: Tensor | None = None

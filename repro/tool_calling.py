@@ -4,6 +4,8 @@ python repro/tool_calling.py                # this machine, minutes, ends in a t
 python repro/tool_calling.py plan           # what that needs; starts nothing
 python repro/tool_calling.py run --arms all # with the two ablations
 python repro/tool_calling.py report         # table.md/.tex/.csv, curves, verdict.json
+python repro/tool_calling.py plan --scale paper                  # what the paper-scale runs need
+python repro/tool_calling.py run --scale paper --launch slurm    # submits them; --dry-run writes the jobs only
 """
 
 from gdpo_nemo.suite import Arm, Claim, Column, Deviation, Experiment, main
@@ -18,7 +20,7 @@ EXPERIMENT = Experiment(
         Arm("grpo_rescaled", "GRPO, rewards rescaled", default=False),
         Arm("gdpo_no_batch_norm", "GDPO w/o batch norm", default=False),
     ],
-    seeds={"embedded": range(3)},
+    seeds={"embedded": range(3), "paper": range(5)},
     columns=[
         Column("format", "Correct format", reward="format", at_least=1.0),
         Column("correct", "Correctness", reward="correct", unit="", digits=2),

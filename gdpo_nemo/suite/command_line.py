@@ -52,6 +52,25 @@ COMMANDS = {
     "report": Command("write tables, figures and verdicts, and print the table", "report{}"),
     "check": Command("is every claim of the experiment supported? exit code 0 or 4", "check{} --json"),
 }
+CLUSTER_COMMANDS = {
+    "rehearse": Command(
+        "run NeMo RL's own main on a CPU, a few steps and a resume, before any GPU is paid for",
+        "rehearse{} --model qwen2.5-7b-instruct",
+    ),
+    "train": Command(
+        "run NeMo RL's own main here with the plug-in registered; the same command resumes",
+        "train{} --model qwen2.5-7b-instruct --arms gdpo --seeds 0",
+    ),
+    "launch": Command(
+        "render and submit the jobs of a cluster: models x arms x seeds",
+        "launch{} --to slurm --dry-run --model qwen2.5-7b-instruct",
+    ),
+    "checkpoint": Command(
+        "export a checkpoint of NeMo RL to Hugging Face format, and verify it",
+        "checkpoint export runs/tool_calling/paper/qwen2.5-7b-instruct/gdpo/seed0@latest --to export",
+    ),
+}
+"""What ``gdpo`` does with NeMo RL; the arguments are in ``cluster_commands``."""
 LIST = Command("experiments, their scales and arms, and how far they are", "list")
 
 
@@ -81,17 +100,17 @@ def execute(arguments: Sequence[str], experiment: Experiment | None = None) -> i
 
 def _answer(arguments: list[str], experiment: Experiment | None) -> tuple[Answer, bool]:
     program = f"python {sys.argv[0]}" if experiment else "gdpo"
-    arguments = _with_command(arguments, experiment)
-    options, rest = build_parser(program, experiment).parse_known_args(arguments)
+    arguments = _as_launch(_with_command(arguments, experiment))
+    options, rest = build_parser(program, experiment, arguments[0]).parse_known_args(arguments)
     overrides = (*getattr(options, "overrides", ()), *rest)
     for override in overrides:
         if override.startswith("-"):
             known = [name for name in _option_names(options) if name.startswith("--")]
             raise UnknownNameError(f"option of {options.command}", override.split("=")[0], known)
-        if "=" not in override or not COMMANDS[options.command].starts_runs:
+        if "=" not in override or not hasattr(options, "overrides"):
             raise UsageError(f"{options.command} does not take {override!r}; see {program} {options.command} --help")
-    if options.command == "plan" and (answer := _cluster_plan(experiment, options, overrides)):
-        return answer, options.json
+    if options.command in CLUSTER_COMMANDS or _on_cluster(options, experiment):
+        return _cluster_answer(experiment, options, overrides), options.json
     if options.command == "list":
         return status.list_programs(options.out or Path("runs")), options.json
     found = replace(programs.find(sys.argv[0]), experiment=experiment) if experiment else programs.find(options.target)
@@ -114,26 +133,43 @@ def _dispatch(selection: Selection, options: argparse.Namespace, again: str) -> 
             return reporting.check(selection)
 
 
-def _cluster_plan(
-    experiment: Experiment | None, options: argparse.Namespace, overrides: Sequence[str]
-) -> Answer | None:
-    """The plan of what runs on a cluster; None when the target runs here."""
-    from gdpo_nemo.suite import cluster_planning
+def _on_cluster(options: argparse.Namespace, experiment: Experiment | None) -> bool:
+    """Whether plan or status is about a cluster: the paper's scale, or a file with sections of NeMo RL.
 
-    target = sys.argv[0] if experiment else options.target
-    if not cluster_planning.is_cluster_target(target, options.scale):
-        return None
-    request = cluster_planning.Request(
-        target,
-        scale=options.scale,
-        model=options.model,
-        cluster=options.cluster,
-        gpu=options.gpu,
-        arms=split_names(options.arms) if options.arms else None,
-        seeds=parse_seeds(options.seeds) if options.seeds else None,
+    Raises:
+        UsageError: such runs do not start, or report, that way.
+    """
+    from gdpo_nemo.suite.cluster_targets import is_cluster_target
+
+    if options.command not in COMMANDS or not is_cluster_target(_target(options, experiment), options.scale):
+        return False
+    if options.command in ("plan", "status"):
+        return True
+    instead = {"run": "run --scale paper --launch slurm, kuberay or local"}.get(options.command, "status --scale paper")
+    raise UsageError(f"{options.command} is for this machine; runs on a cluster have {instead}")
+
+
+def _cluster_answer(experiment: Experiment | None, options: argparse.Namespace, overrides: Sequence[str]) -> Answer:
+    from gdpo_nemo.suite import cluster_commands, cluster_planning
+    from gdpo_nemo.suite.cluster_targets import SCALE, Request
+
+    request = Request(
+        _target(options, experiment),
+        scale=getattr(options, "scale", SCALE),
+        model=getattr(options, "model", None),
+        cluster=getattr(options, "cluster", None),
+        gpu=getattr(options, "gpu", "h100"),
+        arms=split_names(options.arms) if getattr(options, "arms", None) else None,
+        seeds=parse_seeds(options.seeds) if getattr(options, "seeds", None) else None,
         overrides=tuple(overrides),
     )
-    return cluster_planning.plan(request)
+    if options.command == "plan":
+        return cluster_planning.plan(request)
+    return cluster_commands.DO[options.command](options, request)
+
+
+def _target(options: argparse.Namespace, experiment: Experiment | None) -> str:
+    return getattr(options, "target", None) or (sys.argv[0] if experiment else "")
 
 
 def _selection(program: programs.Program, options: argparse.Namespace, overrides: Sequence[str]) -> Selection:
@@ -157,7 +193,7 @@ def _selection(program: programs.Program, options: argparse.Namespace, overrides
 
 def _with_command(arguments: list[str], experiment: Experiment | None) -> list[str]:
     """The arguments with a command in front; a script without one runs."""
-    commands = [*COMMANDS] if experiment else [*COMMANDS, "list"]
+    commands = [*COMMANDS, *CLUSTER_COMMANDS, *([] if experiment else ["list"])]
     first = arguments[0] if arguments else ""
     if first in commands or first in ("-h", "--help", "--version"):
         return arguments
@@ -168,10 +204,27 @@ def _with_command(arguments: list[str], experiment: Experiment | None) -> list[s
     raise UnknownNameError("command", first, commands)
 
 
-def build_parser(program: str, experiment: Experiment | None) -> argparse.ArgumentParser:
-    """The parser of ``gdpo`` (with a TARGET) or of one experiment's script (without)."""
+def _as_launch(arguments: list[str]) -> list[str]:
+    """``run --scale paper --launch slurm`` is ``launch --to slurm``."""
+    words = [
+        word for argument in arguments for word in (argument.split("=", 1) if "--launch=" in argument else [argument])
+    ]
+    if words[0] != "run" or "--launch" not in words:
+        return arguments
+    words = ["launch", *("--to" if word == "--launch" else word for word in words[1:])]
+    if "--scale" in words:
+        at = words.index("--scale")
+        words[at : at + 2] = []
+    return [word for word in words if not word.startswith("--scale=")]
+
+
+def build_parser(program: str, experiment: Experiment | None, wanted: str = "") -> argparse.ArgumentParser:
+    """The parser of ``gdpo`` (with a TARGET) or of one experiment's script (without).
+
+    Cluster commands have arguments only when ``wanted`` is one: theirs are read from what they start.
+    """
     target = "" if experiment else " tool_calling"
-    commands = COMMANDS if experiment else COMMANDS | {"list": LIST}
+    commands = COMMANDS | CLUSTER_COMMANDS | ({} if experiment else {"list": LIST})
     examples = "\n".join(f"  {program} {command.example.format(target)}" for command in commands.values())
     parser = argparse.ArgumentParser(
         prog=program,
@@ -191,7 +244,10 @@ def build_parser(program: str, experiment: Experiment | None) -> argparse.Argume
             formatter_class=argparse.RawDescriptionHelpFormatter,
             allow_abbrev=False,
         )
-        if name != "list":
+        if name in CLUSTER_COMMANDS:
+            if name == wanted:
+                _add_cluster_arguments(name, own, in_script=experiment is not None)
+        elif name != "list":
             if not experiment:
                 own.add_argument("target", help="an experiment (gdpo list), a script, or the config of one arm")
             _add_selection(own)
@@ -202,12 +258,19 @@ def build_parser(program: str, experiment: Experiment | None) -> argparse.Argume
                 "--cluster", metavar="4n8g", help="a file of configs/cluster/ (default: the smallest that fits)"
             )
             own.add_argument("--gpu", default="h100", metavar="h100", help="a100, h100 (default), h200 or b200")
-        own.add_argument(
-            "--out", type=Path, metavar="DIR", help="folder of all runs (default: runs; with --smoke runs/smoke)"
-        )
+        if name not in CLUSTER_COMMANDS:
+            own.add_argument(
+                "--out", type=Path, metavar="DIR", help="folder of all runs (default: runs; with --smoke runs/smoke)"
+            )
         own.add_argument("--json", action="store_true", help="print JSON on standard output")
         own.add_argument("--debug", action="store_true", help="show the traceback of an error")
     return parser
+
+
+def _add_cluster_arguments(command: str, parser: argparse.ArgumentParser, *, in_script: bool) -> None:
+    from gdpo_nemo.suite import cluster_commands
+
+    cluster_commands.add_arguments(command, parser, in_script)
 
 
 def _add_selection(parser: argparse.ArgumentParser) -> None:

@@ -20,7 +20,6 @@ from gdpo_nemo.method import Method  # noqa: E402
 from gdpo_nemo.types import Rollout  # noqa: E402
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
-QWEN = stage.small_architecture("qwen2")
 ASYNC = (
     "grpo.async_grpo.enabled=true",
     "policy.generation.vllm_cfg.async_engine=true",
@@ -57,7 +56,7 @@ def rehearsed(tmp_path_factory):
         if name not in ready:
             arm, overrides = RUNS[name]
             folder = tmp_path_factory.mktemp(name) / "rehearsal"
-            ready[name] = rehearse(cluster_run(arm, *overrides), QWEN, folder, steps=2, say=print), folder
+            ready[name] = rehearse(cluster_run(arm, *overrides), "qwen2", folder, steps=2, say=print), folder
         return ready[name]
 
     return call
@@ -118,7 +117,9 @@ def prompts(config):
 
 def test_sixty_steps_raise_both_rewards(tmp_path):
     whole = cluster_run("gdpo", "policy.megatron_cfg.optimizer.lr=0.001").whole
-    model, tokenizer = stage.write_model(validate(GdpoConfig, whole["gdpo"]), QWEN, tmp_path)
+    model, tokenizer = stage.write_model(
+        validate(GdpoConfig, whole["gdpo"]), stage.small_architecture("qwen2"), tmp_path
+    )
     small = stage.shrink(whole, tmp_path, model, tokenizer, 60)
     changes = {
         "grpo": {"num_prompts_per_step": 16, "val_period": 0},
@@ -137,4 +138,4 @@ def test_sixty_steps_raise_both_rewards(tmp_path):
 def test_a_fault_of_the_job_ends_with_its_message(tmp_path):
     run = cluster_run("gdpo", "data.default.processor=gdpo_row")
     with pytest.raises(RehearsalError, match=re.escape("gdpo_row not found in PROCESSOR_REGISTRY")):
-        rehearse(run, QWEN, tmp_path / "rehearsal", say=print)
+        rehearse(run, "qwen2", tmp_path / "rehearsal", say=print)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gdpo_nemo.suite.cluster_planning import is_cluster_target
+from gdpo_nemo.suite.cluster_targets import is_cluster_target
 from gdpo_nemo.suite.command_line import execute
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
@@ -40,7 +40,7 @@ def test_the_same_as_json(call):
     code, out, _ = call(*PAPER, "--arms", "gdpo", "--model", "qwen3-32b", "--json")
     data = json.loads(out)
     (plan,) = data["plans"]
-    assert code == 0 and data["arms"] == ["gdpo"] and data["gpu_hours"] == plan["cost"]["total_gpu_hours"]
+    assert code == 0 and data["arms"] == ["gdpo"] and data["gpu_hours"] == 5 * plan["cost"]["total_gpu_hours"]
     assert plan["layout"]["nodes"] == 4  # the smallest cluster that suffices
     assert plan["memory"]["fits"] and plan["violations"] == []
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from itertools import chain
+from collections.abc import Mapping
 from typing import Any
 
 import ray
@@ -13,8 +12,7 @@ from nemo_rl.environments.interfaces import EnvironmentInterface, EnvironmentRet
 from gdpo_nemo.backends.nemo_rl import upstream
 from gdpo_nemo.config import GdpoConfig, validate
 from gdpo_nemo.method import Method
-from gdpo_nemo.rewards.scoring import is_failure
-from gdpo_nemo.types import RewardVector, Rollout, Row
+from gdpo_nemo.types import Rollout, Row
 
 ACTOR = f"{__name__}.RewardActor"
 
@@ -37,9 +35,12 @@ class RewardEnvironment(EnvironmentInterface[dict[str, Any]]):
     ) -> EnvironmentReturn[dict[str, Any]]:
         """Score the last message of each log; ``metadata`` holds the row that was asked."""
         rows = [Row(**item["row"]) for item in metadata]
-        rollouts = [self._rollout(row, log[-1]["content"]) for row, log in zip(rows, message_log_batch, strict=True)]
+        rollouts = [
+            self._rollout(row, index, log[-1]["content"])
+            for index, (row, log) in enumerate(zip(rows, message_log_batch, strict=True))
+        ]
         vectors = self.method.score(rows, rollouts)
-        rewards_B_K = torch.tensor([self._values(vector) for vector in vectors], dtype=torch.float32)
+        rewards_B_K = self.method.matrix(vectors).to(torch.float32)
         return EnvironmentReturn(
             observations=[{"role": "environment", "content": ""} for _ in rows],
             metadata=metadata,
@@ -57,13 +58,10 @@ class RewardEnvironment(EnvironmentInterface[dict[str, Any]]):
         """Nothing to end: rewards run in this process."""
         return True
 
-    def _rollout(self, row: Row, response: str) -> Rollout:
+    def _rollout(self, row: Row, index: int, response: str) -> Rollout:
+        """The index is the place in the call, for messages: NeMo RL does not say which rollout of a prompt this is."""
         length = len(self.tokenizer(response, add_special_tokens=False)["input_ids"])
-        return Rollout(row.id, 0, response, length, truncated=length >= self.max_new_tokens)
-
-    def _values(self, vector: RewardVector) -> Sequence[float]:
-        failed = any(map(is_failure, chain.from_iterable(vector.reasons.values())))
-        return [float("nan") if failed else vector[name] for name in self.method.names]
+        return Rollout(row.id, index, response, length, truncated=length >= self.max_new_tokens)
 
 
 RewardActor = ray.remote(RewardEnvironment)

@@ -28,37 +28,54 @@ class CpuSampler:
     @torch.no_grad()
     def generate(self, data: Any, greedy: bool) -> Any:
         """Sample to the end token, ``max_new_tokens`` or ``max_model_len``, with the log-prob of every token."""
+        from transformers import DynamicCache
+
         ids, lengths = data["input_ids"], data["input_lengths"]
-        pad, ends = self.config["_pad_token_id"], set(self.config["stop_token_ids"] or [])
+        pad, ends = self.config["_pad_token_id"], torch.tensor(self.config["stop_token_ids"] or [-1])
         width, most = int(lengths.max()), int(self.config["vllm_cfg"]["max_model_len"])
-        rows = torch.arange(len(ids))
-        new = int(min(self.config["max_new_tokens"], most - int(lengths.min())))
-        output = torch.nn.functional.pad(ids[:, :width], (0, new), value=pad)
-        logprobs = torch.zeros(output.shape)
-        length, running = lengths.clone(), lengths < most
-        for _ in range(new):
+        room = (most - lengths).clamp(max=int(self.config["max_new_tokens"]))
+        rows, new = torch.arange(len(ids)), max(0, int(room.max()))
+        tokens, logprobs = torch.full((len(ids), new), pad), torch.zeros(len(ids), new)
+        generated, running = torch.zeros_like(lengths), room > 0
+        cache, attention = DynamicCache(), torch.arange(width) < lengths[:, None]
+        logits = self.model(input_ids=ids[:, :width], attention_mask=attention, past_key_values=cache).logits
+        logits = logits[rows, lengths - 1]
+        for step in range(new):
+            log_softmax = torch.log_softmax(logits.float() / (1.0 if greedy else self.config["temperature"]), dim=-1)
+            token = log_softmax.argmax(-1) if greedy else torch.multinomial(log_softmax.exp(), 1)[:, 0]
+            tokens[running, step] = token[running]
+            logprobs[running, step] = log_softmax.gather(-1, token[:, None])[running, 0]
+            generated += running
+            running = running & ~torch.isin(token, ends) & (generated < room)
             if not running.any():
                 break
-            here = rows[running]
-            attention = torch.arange(output.shape[1])[None] < length[here, None]
-            stop = int(length[here].max())
-            hidden = self.model(input_ids=output[here, :stop], attention_mask=attention[:, :stop], use_cache=False)
-            logits = hidden.logits[torch.arange(len(here)), length[here] - 1].float()
-            log_softmax = torch.log_softmax(logits / (1.0 if greedy else self.config["temperature"]), dim=-1)
-            token = log_softmax.argmax(-1) if greedy else torch.multinomial(log_softmax.exp(), 1)[:, 0]
-            output[here, length[here]] = token
-            logprobs[here, length[here]] = log_softmax.gather(-1, token[:, None])[:, 0]
-            length[here] += 1
-            ended = torch.tensor([int(t) in ends for t in token])
-            running[here] = ~ended & (length[here] < most) & (length[here] - lengths[here] < new)
-        last = output[rows, length - 1]
+            attention = torch.cat([attention, torch.ones(len(ids), 1, dtype=torch.bool)], dim=1)
+            position = (lengths + step)[:, None]
+            logits = self.model(
+                input_ids=token[:, None], attention_mask=attention, position_ids=position, past_key_values=cache
+            ).logits[:, -1]
+        last = tokens[rows, (generated - 1).clamp(min=0)] if new else torch.full_like(lengths, pad)
+        done = self._padded(ids[:, :width], lengths, tokens, logprobs, generated)
+        done["truncated"] = ~torch.isin(last, ends)
+        return done
+
+    def _padded(
+        self, ids: torch.Tensor, lengths: torch.Tensor, tokens: torch.Tensor, logprobs: torch.Tensor, generated: Any
+    ) -> Any:
+        """Each prompt with its response right behind it, padded on the right, as NeMo RL expects."""
+        column = lengths[:, None] + torch.arange(tokens.shape[1])
+        is_new = torch.arange(tokens.shape[1]) < generated[:, None]
+        output = torch.nn.functional.pad(ids, (0, tokens.shape[1]), value=self.config["_pad_token_id"])
+        spread = torch.zeros(output.shape)
+        row = torch.arange(len(ids))[:, None].expand_as(column)
+        output[row[is_new], column[is_new]] = tokens[is_new]
+        spread[row[is_new], column[is_new]] = logprobs[is_new]
         return BatchedDataDict(
             {
                 "output_ids": output,
-                "generation_lengths": length - lengths,
-                "unpadded_sequence_lengths": length,
-                "logprobs": logprobs,
-                "truncated": torch.tensor([int(token) not in ends for token in last]),
+                "generation_lengths": generated,
+                "unpadded_sequence_lengths": lengths + generated,
+                "logprobs": spread,
             }
         )
 

@@ -39,12 +39,12 @@ class RehearsalError(GdpoError, RuntimeError):
     """The cluster job would fail; the message holds the end of NeMo RL's output."""
 
 
-def rehearse(run: ClusterRun, architecture: dict[str, Any], folder: Path, *, steps: int = 3, say: Say) -> Findings:
+def rehearse(run: ClusterRun, model_type: str, folder: Path, *, steps: int = 3, say: Say) -> Findings:
     """Run ``steps`` steps, then resume for one more; afterwards ``folder`` holds logs, checkpoints and a record.
 
     Args:
         run: the cluster run.
-        architecture: of the small model, see ``stage.small_architecture``.
+        model_type: the architecture, as Hugging Face calls it.
         folder: emptied first; it must be new, or hold an earlier rehearsal.
         steps: of the first process.
         say: takes one line of progress.
@@ -60,7 +60,7 @@ def rehearse(run: ClusterRun, architecture: dict[str, Any], folder: Path, *, ste
     _clear(folder)
     say(f"{found.description}; everything goes to {folder}")
     say("a small model of the same architecture learns the rows' gold answers for some seconds")
-    model, tokenizer = stage.write_model(run.gdpo, architecture, folder)
+    model, tokenizer = stage.write_model(run.gdpo, stage.small_architecture(model_type), folder)
     for last in (steps, steps + 1):
         config = stage.shrink(run.whole, folder, model, tokenizer, last)
         write_text(folder / "config.yaml", yaml.safe_dump(config, sort_keys=False))

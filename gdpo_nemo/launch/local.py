@@ -7,6 +7,7 @@ import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NoReturn
 
 from gdpo_nemo.errors import UsageError
@@ -21,6 +22,10 @@ class LocalOptions:
     python: str = option(
         "", "how to start Python (default: this one; in NeMo RL's container: uv run python)", "COMMAND"
     )
+
+    def seen_as(self, run: Path, out: Path) -> Path:
+        """A run directory as its process sees it."""
+        return run.resolve()
 
 
 def command(job: TrainingJob, options: LocalOptions, environment: Mapping[str, str]) -> list[str]:

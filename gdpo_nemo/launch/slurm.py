@@ -12,6 +12,7 @@ under the same id, so that jobs that wait for it keep waiting; it does so only w
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 from collections.abc import Sequence
@@ -70,7 +71,8 @@ class SlurmOptions:
             UsageError: an option is missing or cannot be used; the message says what it is.
             PrerequisiteError: there is no ray.sub.
         """
-        missing = {name: what for name, what in REQUIRED.items() if not getattr(self, name)}
+        given = vars(self) | {"nemo_rl": self.named_checkout}
+        missing = {name: what for name, what in REQUIRED.items() if not given[name]}
         if missing:
             raise missing_options("slurm", missing)
         limit = parse_time(self.time)
@@ -88,17 +90,26 @@ class SlurmOptions:
                     f"--export {name}=... would be written into a file; set {name} in the environment of this command, "
                     "Slurm passes it on"
                 )
-        for text in (*self.sbatch, *self.mount, self.account, self.partition, self.container, self.nemo_rl):
+        for text in (*self.sbatch, *self.mount, self.account, self.partition, self.container, str(self.checkout)):
             if re.search(r"[\s'\"]", text):
                 raise UsageError(f"{text!r} cannot stand in a batch file: it has spaces or quotes")
         check_package(self.package)
         if not (self.checkout / RAY_SUB).is_file():
             raise PrerequisiteError(f"{self.checkout} is no NeMo RL checkout: it has no {RAY_SUB}; check --nemo-rl")
 
+    def seen_as(self, run: Path, out: Path) -> Path:
+        """A run directory as its jobs see it: mounted at its own path."""
+        return run.resolve()
+
+    @property
+    def named_checkout(self) -> str:
+        """The NeMo RL checkout as given, or the first that NEMO_RL_PATH names; empty: none."""
+        return self.nemo_rl or os.environ.get("NEMO_RL_PATH", "").split(os.pathsep)[0]
+
     @property
     def checkout(self) -> Path:
         """The NeMo RL checkout outside the container."""
-        return Path(self.nemo_rl).expanduser().resolve()
+        return Path(self.named_checkout).expanduser().resolve()
 
     @property
     def python_path(self) -> list[str]:

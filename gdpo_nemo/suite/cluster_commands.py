@@ -75,7 +75,7 @@ def launch_runs(options: argparse.Namespace, request: Request) -> Answer:
                 tree,
                 dry_run=options.dry_run,
                 provenance=provenance.collect(sys.argv),
-                environment=_host_environment() if options.to == "local" else None,
+                environment=_host_environment() if options.to == "local" and not options.dry_run else None,
             )
         )
     if done[-1].command:

@@ -17,7 +17,8 @@ from gdpo_nemo.run_dir import RunTree
 from gdpo_nemo.suite import programs
 from gdpo_nemo.suite.grid import HUB_ID, model_slug
 
-SCALE = "paper"
+SCALE, PAPER_FILE = "paper", "paper.yaml"
+ONE_NODE = "1n8g"
 SECTIONS = ("policy", "grpo", "cluster")
 # The models of the paper's tables, by task.
 PAPER_MODELS = {
@@ -83,8 +84,9 @@ def compose(request: Request) -> list[Target]:
     Raises:
         GdpoError: a file, key, name or type is wrong.
     """
-    if is_cluster_target(request.target, ""):
-        return [_of_file(request)]
+    path = Path(request.target)
+    if path.suffix in (".yaml", ".yml") and not _is_arm(programs.existing(path)):
+        return [_of_file(programs.existing(path), request)]
     task = _Task.of(request)
     models = [request.model] if request.model else list(PAPER_MODELS.get(task.name, ()))
     if not models:
@@ -92,12 +94,19 @@ def compose(request: Request) -> list[Target]:
     return [target for model in models for target in task.targets(model, request)]
 
 
-def _of_file(request: Request) -> Target:
+def _is_arm(path: Path) -> bool:
+    """Whether a file is the ``gdpo:`` block of a task that has a paper scale."""
+    return path.name != PAPER_FILE and (path.parent / PAPER_FILE).is_file()
+
+
+def _of_file(path: Path, request: Request) -> Target:
+    """A file with NeMo RL's sections as it is; one without them on top of what every cluster run sets."""
     configs = programs.programs_root() / "configs"
     model_files, overrides = _model(configs, request.model)
-    path = programs.existing(Path(request.target))
     files = [path, *model_files]
-    if request.cluster:
+    if not is_cluster_target(str(path), ""):
+        files = [configs / "nemo_rl" / "base.yaml", *files, _named(configs, "cluster", request.cluster or ONE_NODE)]
+    elif request.cluster:
         files.append(_named(configs, "cluster", request.cluster))
     run = load_cluster_run(files, [*overrides, *request.overrides])
     model = model_slug(request.model or str(run.nemo["policy"]["model_name"]))
@@ -116,12 +125,12 @@ class _Task:
     @classmethod
     def of(cls, request: Request) -> _Task:
         root = programs.programs_root()
-        alone = root / "configs" / request.target / "paper.yaml"
+        alone = root / "configs" / request.target / PAPER_FILE
         if alone.is_file() and not (root / "repro" / f"{request.target}.py").is_file():
             return cls(root / "configs", request.target, tuple(request.arms or [None]), tuple(request.seeds or (0,)))
         program = programs.find(request.target)
         experiment = program.experiment
-        if not (program.configs / experiment.name / "paper.yaml").is_file():
+        if not (program.configs / experiment.name / PAPER_FILE).is_file():
             raise UsageError(
                 f"{experiment.name} has no paper scale: no {program.configs / experiment.name / 'paper.yaml'}"
             )
@@ -157,7 +166,7 @@ class _Task:
     def _compose(self, arm: str | None, model: str, cluster: str, overrides: Sequence[str]) -> ClusterRun:
         folder = self.configs / self.name
         model_files, model_overrides = _model(self.configs, model)
-        files = [folder / "paper.yaml", *([folder / f"{arm}.yaml"] if arm else []), *model_files]
+        files = [folder / PAPER_FILE, *([folder / f"{arm}.yaml"] if arm else []), *model_files]
         return load_cluster_run([*files, _named(self.configs, "cluster", cluster)], [*model_overrides, *overrides])
 
 

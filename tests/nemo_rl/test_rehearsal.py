@@ -30,8 +30,7 @@ ASYNC = (
 )
 RUNS = {
     "gdpo": ("gdpo", ()),
-    "grpo_no_std": ("grpo_no_std", ()),
-    "conditioned": ("gdpo", ("gdpo.rewards.correct.condition.on=format", "gdpo.rewards.format.weight=2.0")),
+    "grpo": ("grpo_no_std", ("gdpo.rewards.correct.condition.on=format", "gdpo.rewards.format.weight=2.0")),
     "dynamic_sampling": ("gdpo", ("grpo.use_dynamic_sampling=true", "grpo.batch_multiplier=2")),
     "async": ("gdpo", ASYNC),
 }

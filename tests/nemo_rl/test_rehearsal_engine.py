@@ -41,7 +41,8 @@ def sampler(folder, max_new_tokens=9, max_model_len=16):
 def prompts(lengths):
     ids = torch.randint(2, VOCABULARY, (len(lengths), max(lengths)), generator=torch.Generator().manual_seed(1))
     lengths = torch.tensor(lengths)
-    return BatchedDataDict({"input_ids": ids * (torch.arange(ids.shape[1]) < lengths[:, None]), "input_lengths": lengths})
+    ids *= torch.arange(ids.shape[1]) < lengths[:, None]
+    return BatchedDataDict({"input_ids": ids, "input_lengths": lengths})
 
 
 @pytest.mark.parametrize("greedy", [False, True])

@@ -12,6 +12,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -37,9 +38,12 @@ def run(checkout: Path) -> dict[str, int | str]:
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
         command = [sys.executable, "-m", "pytest", "-q", "-W", "ignore", "tests/nemo_rl", f"--junitxml={report}"]
-        subprocess.run(command, cwd=ROOT, env=environment, check=False)
+        command += ["-p", "no:cacheprovider"]
+        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
         suite = ElementTree.parse(report).getroot().find("testsuite")
     assert suite is not None
+    if done.returncode:
+        print(done.stdout, done.stderr, sep="\n", flush=True)
     total, failed, errors, skipped = (int(suite.get(name, 0)) for name in ("tests", "failures", "errors", "skipped"))
     commit = subprocess.run(
         ["git", "-C", str(checkout), "rev-parse", "HEAD"], capture_output=True, text=True, check=True
@@ -68,7 +72,8 @@ def main() -> int:
         print("name one or more NeMo RL checkouts: make test-nemo NEMO_RL_PATH=checkout[:checkout]")
         return 2
     before = code_hash()
-    results = [run(checkout) for checkout in checkouts]
+    with ThreadPoolExecutor(max_workers=2) as pool:  # each mostly waits for one process at a time
+        results = list(pool.map(run, checkouts))
     for result in results:
         print("NeMo RL {commit}: {passed} passed, {failed} failed, {skipped} skipped".format(**result))
     if any(result["failed"] or not result["passed"] for result in results):

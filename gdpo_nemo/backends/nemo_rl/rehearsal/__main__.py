@@ -15,6 +15,7 @@ from typing import Any
 from gdpo_nemo.backends.nemo_rl import host, plugin
 from gdpo_nemo.files import append_jsonl
 
+RAY_ADDRESS = "RAY_ADDRESS"
 RECORD = "GDPO_REHEARSAL_RECORD"
 """Names the file that gets every number that NeMo RL logs, whatever its trackers are."""
 
@@ -32,6 +33,22 @@ def replace_workers() -> None:
     for actor in ("ReplayBuffer", "AsyncTrajectoryCollector"):
         registry[f"nemo_rl.algorithms.async_utils.{actor}"] = virtual_cluster.PY_EXECUTABLES.SYSTEM
     virtual_cluster.RayVirtualCluster.get_master_address_and_port = lambda self: ("127.0.0.1", 0)
+
+
+def own_ray() -> None:
+    """Let NeMo RL start a cluster of its own: it would join any that runs on this machine, another rehearsal's too."""
+    import ray
+    from nemo_rl.distributed import virtual_cluster
+
+    original = virtual_cluster.init_ray
+
+    @functools.wraps(original)
+    def init_ray(*positional: Any, **named: Any) -> None:
+        os.environ[RAY_ADDRESS] = "local"
+        original(*positional, **named)
+        os.environ[RAY_ADDRESS] = ray.get_runtime_context().gcs_address  # NeMo RL's memory log looks for the one
+
+    virtual_cluster.init_ray = init_ray
 
 
 def record_metrics(path: Path) -> None:
@@ -55,6 +72,7 @@ def main() -> None:
     print(found.description, flush=True)
     plugin.register()
     replace_workers()
+    own_ray()
     if os.environ.get(RECORD):
         record_metrics(Path(os.environ[RECORD]))
     runpy.run_path(str(found.root / host.MAIN), run_name="__main__")

@@ -28,8 +28,8 @@ def train(options: argparse.Namespace, request: Request) -> Answer:
     from gdpo_nemo.backends.nemo_rl import host
 
     target = _one(compose(request), "train")
-    found = host.locate()
     [job] = _jobs(target, options, seeds=target.seeds[:1])
+    found = host.locate()
     job.check()
     job.write_config()
     RunDir.claim(job.dir.path, job.settings, provenance.collect(sys.argv))

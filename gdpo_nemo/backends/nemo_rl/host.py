@@ -62,12 +62,12 @@ def locate() -> Host:
     if named:
         return _host(Path(named).expanduser().resolve(), f"{VARIABLE}={named}")
     spec = importlib.util.find_spec("nemo_rl")
-    if spec is None or not spec.submodule_search_locations:
+    if spec is None or spec.origin is None:  # any folder of that name is a namespace package
         raise PrerequisiteError(
             "NeMo RL was not found. Run inside its container, or name a checkout: "
             f"git clone https://github.com/NVIDIA-NeMo/RL && export {VARIABLE}=$PWD/RL"
         )
-    return _host(Path(next(iter(spec.submodule_search_locations))).resolve().parent, "the installed nemo_rl")
+    return _host(Path(spec.origin).resolve().parents[1], "the installed nemo_rl")
 
 
 def _host(root: Path, origin: str) -> Host:

@@ -34,16 +34,25 @@ def _spread(s: Settings, fixed: dict[str, Any]) -> bool:
     assert s.architecture is not None
     given = [int(number) for number in fixed.values() if number is not None]
     layers, stages = s.architecture.num_hidden_layers - sum(given), s.pp - len(given)
+    if stages < 0 or any(number < 1 for number in given):
+        return False
     return layers == 0 if stages == 0 else layers > 0 and layers % stages == 0
 
 
 def _uneven(key: str) -> Callable[[Settings], bool]:
     """Whether ``key`` gives a stage its number of layers, and the others then do not divide."""
-    return lambda s: bool(s.megatron and s.pp > 1 and s.architecture and s[key]) and not _spread(s, _fixed(s))
+    return lambda s: bool(s.megatron and s.architecture and s[key] is not None) and not _spread(s, _fixed(s))
 
 
-def _evened(key: str) -> Callable[[Settings], int]:
-    return lambda s: nearest(s[key], lambda number: _spread(s, _fixed(s) | {key: number}), s[key] + s.pp)
+def _evened(key: str) -> Callable[[Settings], int | None]:
+    """The nearest number that divides; None, as every other stage, where there is no other."""
+
+    def evened(s: Settings) -> int | None:
+        if s.pp == 1:
+            return None
+        return nearest(s[key], lambda number: _spread(s, _fixed(s) | {key: number}), s[key] + s.pp)
+
+    return evened
 
 
 def _fixed(s: Settings) -> dict[str, Any]:
@@ -109,7 +118,11 @@ LAYOUTS: tuple[Rule[Settings], ...] = (
     Rule(
         f"{MEGATRON}.pipeline_model_parallel_size",
         lambda s: (
-            s.megatron and s.pp > 1 and s.architecture and not any(_fixed(s).values()) and not _spread(s, _fixed(s))
+            s.megatron
+            and s.pp > 1
+            and s.architecture
+            and all(number is None for number in _fixed(s).values())
+            and not _spread(s, _fixed(s))
         ),
         "{s.architecture.num_hidden_layers} layers of {s.model} do not divide into {s.pp} pipeline stages",
         lambda s: nearest(s.pp, lambda size: s.architecture.num_hidden_layers % size == 0, s.pp),

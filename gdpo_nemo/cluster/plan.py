@@ -10,10 +10,11 @@ from typing import Any
 from gdpo_nemo.cluster import cost, memory
 from gdpo_nemo.cluster.constraints import host_violations
 from gdpo_nemo.cluster.cost import GPUS, Gpu
+from gdpo_nemo.cluster.megatron_core import opinion
 from gdpo_nemo.cluster.memory import GIB, Line, Memory
 from gdpo_nemo.cluster.recipes import ClusterRun
 from gdpo_nemo.cluster.refusals import refusals
-from gdpo_nemo.cluster.rules import Violation
+from gdpo_nemo.cluster.rules import Opinion, Violation
 from gdpo_nemo.cluster.settings import DTENSOR, MEGATRON, VLLM, Settings
 from gdpo_nemo.config import GdpoConfig
 from gdpo_nemo.method import Method
@@ -43,15 +44,29 @@ class ClusterPlan:
 
 
 def violations(run: ClusterRun, gpu: str = "h100") -> list[Violation]:
-    """All that speaks against a run: our refusals, NeMo RL's constraints, and memory."""
-    found = [*refusals(run.nemo, run.gdpo), *host_violations(run.nemo)]
-    return found or _memory_violations(run.nemo, GPUS[gpu])
+    """All that speaks against a run: our refusals, NeMo RL's constraints, megatron-core if installed, and memory."""
+    return _violations(run, gpu, [opinion(Settings(run.nemo))])
 
 
-def plan_cluster(run: ClusterRun, gpu: str = "h100") -> ClusterPlan:
-    """Plan one run on one kind of GPU. Starts nothing, and needs no GPU, network or NeMo RL."""
+def _violations(run: ClusterRun, gpu: str, opinions: Sequence[Opinion]) -> list[Violation]:
+    ours = [*refusals(run.nemo, run.gdpo), *host_violations(run.nemo)]
+    theirs = [violation for said in opinions for violation in said.violations]
+    # A rule of ours on the same key, or on one below it, says the same and names a value that works.
+    new = [other for other in theirs if not any(f"{own.key}.".startswith(f"{other.key}.") for own in ours)]
+    return [*ours, *new] or _memory_violations(run.nemo, GPUS[gpu])
+
+
+def plan_cluster(run: ClusterRun, gpu: str = "h100", opinions: Sequence[Opinion] = ()) -> ClusterPlan:
+    """Plan one run on one kind of GPU. Starts nothing, and needs no GPU, network or NeMo RL.
+
+    Args:
+        run: the run.
+        gpu: a name in ``GPUS``.
+        opinions: what other programs say of the run; megatron-core is asked here, if it is installed.
+    """
     s, kind = Settings(run.nemo), GPUS[gpu]
-    against = violations(run, gpu)
+    opinions = [*opinions, opinion(s)]
+    against = _violations(run, gpu, opinions)
     data = {
         "task": run.gdpo.task,
         "method": run.gdpo.method,
@@ -63,14 +78,17 @@ def plan_cluster(run: ClusterRun, gpu: str = "h100") -> ClusterPlan:
         "memory": None,
         "cost": None,
         "data": TRAINING_DATA.get(run.gdpo.task or ""),
+        "asked": [said.who for said in opinions if not said.unasked],
+        "not_asked": {said.who: said.unasked for said in opinions if said.unasked},
         "violations": [asdict(violation) for violation in against],
     }
     needs, price = memory.estimate(s, kind.memory_bytes), cost.estimate(s, kind)
     if needs is not None and price is not None:
         data["memory"] = asdict(needs) | {"training_bytes": needs.training_bytes, "fits": needs.fits}
         data["cost"] = asdict(price) | {"total_gpu_hours": price.total_gpu_hours, "basis": cost.basis(kind, s)}
-    sections = [*_head(run, s, data), *_memory_text(s, kind, needs), *_cost_text(s, kind, price), _verdict(against)]
-    return ClusterPlan("\n".join(sections), data, tuple(against))
+    sections = [*_head(run, s, data), *_memory_text(s, kind, needs), *_cost_text(s, kind, price)]
+    text = "\n".join([*sections, *_asked_text(opinions), _verdict(against)])
+    return ClusterPlan(text, data, tuple(against))
 
 
 def _rewards(gdpo: GdpoConfig) -> dict[str, float] | None:
@@ -194,6 +212,15 @@ def _cost_text(s: Settings, gpu: Gpu, price: cost.Cost | None) -> Iterator[str]:
             ("download", f"{price.download_bytes / 1e9:,.1f} GB of weights in bf16"),
         ]
     )
+
+
+def _asked_text(opinions: Sequence[Opinion]) -> Iterator[str]:
+    asked = [said.who for said in opinions if not said.unasked]
+    if asked:
+        yield f"also asked: {', '.join(asked)}"
+    for said in opinions:
+        if said.unasked:
+            yield f"not asked: {said.who}, {said.unasked}"
 
 
 def _verdict(against: Sequence[Violation]) -> str:

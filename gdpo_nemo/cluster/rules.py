@@ -16,15 +16,34 @@ class Violation:
         key: the dotted key to change.
         message: what is wrong, with the values, and who refuses it.
         works: a value of ``key`` that keeps the rule; None: leave the key out, or set it to null.
+        known: whether ``works`` says so; other programs refuse a value without naming a better one.
     """
 
     key: str
     message: str
     works: Any
+    known: bool = True
 
     def __str__(self) -> str:
+        if not self.known:
+            return f"{self.key}: {self.message}"
         works = json.dumps(self.works) if self.works is None or isinstance(self.works, bool | dict) else self.works
         return f"{self.message}. Set {self.key}={works}"
+
+
+@dataclass(frozen=True)
+class Opinion:
+    """What another program says of a configuration.
+
+    Attributes:
+        who: whose opinion it is, in words.
+        violations: what that program refuses.
+        unasked: why it was not asked; empty when it was.
+    """
+
+    who: str
+    violations: tuple[Violation, ...] = ()
+    unasked: str = ""
 
 
 class Keyed(Protocol):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from gdpo_nemo.backends.nemo_rl import master_config
 from gdpo_nemo.cluster.cost import GPUS
 from gdpo_nemo.cluster.plan import ClusterPlan, plan_cluster
 from gdpo_nemo.errors import UnknownNameError, UsageError
@@ -21,7 +22,8 @@ def plan(request: Request) -> Answer:
     if request.gpu not in GPUS:
         raise UnknownNameError("GPU", request.gpu, GPUS)
     targets = compose(request)
-    plans = [plan_cluster(target.run, request.gpu) for target in targets]
+    opinions = master_config.ask([target.run.whole for target in targets])
+    plans = [plan_cluster(target.run, request.gpu, [said]) for target, said in zip(targets, opinions, strict=True)]
     if request.scale != SCALE:
         return _answer(plans, plans, "", {})
     models = list(dict.fromkeys(target.model for target in targets))

@@ -72,6 +72,18 @@ BROKEN = [
         f"{M}.num_layers_in_last_pipeline_stage",
         "with 14 layers in one stage",
     ),
+    (
+        QWEN_32B,
+        {f"{M}.num_layers_in_first_pipeline_stage": 0},
+        f"{M}.num_layers_in_first_pipeline_stage",
+        "with 0 layers in one stage",
+    ),
+    (
+        QWEN_7B,
+        {f"{M}.num_layers_in_first_pipeline_stage": 14},
+        f"{M}.num_layers_in_first_pipeline_stage",
+        "do not divide into 1 stages",
+    ),
     (LLAMA_8B, {f"{M}.pipeline_dtype": None}, f"{M}.pipeline_dtype", "pipeline parallel size 2 needs the type"),
     (LLAMA_8B, {f"{M}.sequence_parallel": True}, f"{M}.sequence_parallel", "tensor parallel size above 1"),
     (LLAMA_8B, {f"{M}.expert_model_parallel_size": 2}, f"{M}.expert_model_parallel_size", "has no experts"),

@@ -6,6 +6,7 @@ estimator    named rewards of a rollout batch to token-level advantages
 batches      what the plug-in reads from, and repairs in, NeMo RL's rollout batches
 environment  a Ray actor that answers with named rewards
 dataset      rows of any source as a NeMo RL data set, and their processor
+master_config  asks NeMo RL's own configuration classes, in a process of its own
 plugin       puts all of that into NeMo RL's registries
 __main__     registers, then runs NeMo RL's own main
 """

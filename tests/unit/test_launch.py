@@ -231,7 +231,7 @@ def test_any_other_end_is_the_end_of_the_job(batch, tree, before, ray_sub, code)
 
 
 def test_the_signal_before_the_limit_requeues_what_has_got_further(batch) -> None:
-    process, calls, _ = batch('mkdir "$CKPT/step_20"; echo ready; exec sleep 60 >/dev/null\n')
+    process, calls, _ = batch('mkdir "$CKPT/step_20"; echo ready; until [[ -e $CALLS ]]; do sleep 0.05; done\n')
     assert process.stdout.readline() == "ready\n"
     process.send_signal(signal.SIGUSR1)
     process.wait(30)
@@ -239,11 +239,10 @@ def test_the_signal_before_the_limit_requeues_what_has_got_further(batch) -> Non
 
 
 def test_the_signal_leaves_a_job_alone_that_has_saved_nothing(batch) -> None:
-    process, calls, checkpoints = batch(
-        'trap : USR1; echo ready; while [[ ! -e "$CKPT/go" ]]; do sleep 0.05; done; exit 4\n'
-    )
+    process, calls, checkpoints = batch('echo ready; while [[ ! -e "$CKPT/go" ]]; do sleep 0.05; done; exit 4\n')
     assert process.stdout.readline() == "ready\n"
     process.send_signal(signal.SIGUSR1)
+    assert process.stdout.readline().startswith("step 0 of 100 is saved, as when this job began")
     (checkpoints / "go").touch()
     assert process.wait(30) == 4
     assert not calls.exists()

@@ -92,7 +92,7 @@ def _core() -> Any:
         try:
             for module in ("transformer", "transformer.enums", "transformer.transformer_block"):
                 import_module(f"megatron.core.{module}")
-        except ImportError as error:
+        except (ImportError, OSError, RuntimeError) as error:  # also a CUDA library that this machine has not
             return f"megatron-core could not be imported: {error}"
     return import_module("megatron.core")
 

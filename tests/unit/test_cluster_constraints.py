@@ -74,7 +74,7 @@ BROKEN = [
     ),
     (
         QWEN_32B,
-        {f"{M}.num_layers_in_first_pipeline_stage": 0},
+        {f"{M}.num_layers_in_first_pipeline_stage": 0, f"{M}.pipeline_model_parallel_size": 2},
         f"{M}.num_layers_in_first_pipeline_stage",
         "with 0 layers in one stage",
     ),

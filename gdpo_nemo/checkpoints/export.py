@@ -41,6 +41,7 @@ class ExportOptions:
         default="",
         metadata={"help": "how to start Python for NeMo RL's converter (default: uv run in its container, else this)"},
     )
+    replace: bool = field(default=False, metadata={"help": "put the export in place of an earlier one in DIR"})
     verify: bool = field(default=True, metadata={"help": "compare logits of one prompt; loads the model on the CPU"})
 
 
@@ -97,7 +98,8 @@ def export(
     checkpoint = find(name)
     form, source = checkpoint.source
     to = to.expanduser().resolve()
-    if to.exists() and (not to.is_dir() or any(to.iterdir())):
+    earlier = options.replace and (to / RECORD).exists()
+    if to.exists() and not earlier and (not to.is_dir() or any(to.iterdir())):
         raise RunDirError(f"{to} is not empty; name a new folder, or remove it")
     to.parent.mkdir(parents=True, exist_ok=True)
     with _aside(to) as aside:
@@ -112,9 +114,15 @@ def export(
         checked = verify(aside, checkpoint, base) if options.verify else None
         exported = Exported(str(to), str(checkpoint.path), checkpoint.step, form, shlex.join(command), checked)
         write_json(aside / RECORD, exported.data)
-        if to.exists():
-            to.rmdir()
-        aside.rename(to)
+        if earlier:
+            old = to.with_name(f".{to.name}.old")
+            to.rename(old)
+            aside.rename(to)
+            shutil.rmtree(old)
+        else:
+            if to.exists():
+                to.rmdir()
+            aside.rename(to)
     return exported
 
 

@@ -130,7 +130,9 @@ def _run(job: TrainingJob, options: SlurmOptions, evaluations: Sequence[Evaluati
         f"{job.name} export",
         "export",
         job.folder / "export.sbatch",
-        slurm.render_step(f"{job.slug}-export", [*export, "--to", str(target)], job.folder, needs, options, gpus=gpus),
+        slurm.render_step(
+            f"{job.slug}-export", [*export, "--replace", "--to", str(target)], job.folder, needs, options, gpus=gpus
+        ),
         (train.name,),
         finished=train.finished and exported_step(target) == job.step > 0,
     )

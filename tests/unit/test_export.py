@@ -196,6 +196,18 @@ def test_a_folder_that_holds_something_is_refused_and_an_empty_one_is_not(rehear
     assert (tmp_path / "empty" / "config.json").exists()
 
 
+def test_an_earlier_export_is_replaced_on_request_and_nothing_else_is(rehearsed, tmp_path) -> None:
+    replacing = ExportOptions(verify=False, replace=True)
+    export(str(rehearsed), tmp_path / "out" / "hf", replacing, locate=never)
+    (tmp_path / "out" / "hf" / "stale").touch()
+    export(str(rehearsed), tmp_path / "out" / "hf", replacing, locate=never)
+    assert not (tmp_path / "out" / "hf" / "stale").exists()
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["hf"]
+    (tmp_path / "out" / "hf" / "export.json").unlink()
+    with pytest.raises(RunDirError, match="is not empty"):
+        export(str(rehearsed), tmp_path / "out" / "hf", replacing, locate=never)
+
+
 def test_changes_of_the_run_to_the_models_config_reach_the_export(rehearsed, tmp_path) -> None:
     file = rehearsed / "checkpoints" / "step_3" / "config.yaml"
     changed = {"model_name": "base", "hf_config_overrides": {"rope_parameters": {"factor": 4.0, "rope_type": "linear"}}}

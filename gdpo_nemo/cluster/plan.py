@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from gdpo_nemo.cluster import cost, memory
@@ -26,6 +27,9 @@ TRAINING_DATA = {
     "math_length": "DeepScaleR-Preview, about 40,300 rows, below 100 MB",
     "code_reasoning": "Eurus-2-RL-Data, train.parquet of 1.72 GB, of which 26,758 rows are code",
 }
+
+
+WORLD = "rows that the built-in tool world makes (gdpo.data is not set)"
 
 
 @dataclass(frozen=True)
@@ -77,7 +81,7 @@ def plan_cluster(run: ClusterRun, gpu: str = "h100", opinions: Sequence[Opinion]
         "batch": _batch(s),
         "memory": None,
         "cost": None,
-        "data": TRAINING_DATA.get(run.gdpo.task or ""),
+        "data": _data(run.gdpo),
         "asked": [said.who for said in opinions if not said.unasked],
         "not_asked": {said.who: said.unasked for said in opinions if said.unasked},
         "violations": [asdict(violation) for violation in against],
@@ -89,6 +93,17 @@ def plan_cluster(run: ClusterRun, gpu: str = "h100", opinions: Sequence[Opinion]
     sections = [*_head(run, s, data), *_memory_text(s, kind, needs), *_cost_text(s, kind, price)]
     text = "\n".join([*sections, *_asked_text(opinions), _verdict(against)])
     return ClusterPlan(text, data, tuple(against))
+
+
+def _data(gdpo: GdpoConfig) -> str | None:
+    """What the run trains on, and whether this machine has it."""
+    papers = TRAINING_DATA.get(gdpo.task or "")
+    if gdpo.data is None:
+        return WORLD if gdpo.task == "tool_calling" else papers
+    named = [(split, table) for split, table in (("train", gdpo.data.train), ("heldout", gdpo.data.heldout))]
+    where = ", ".join(f"{split} {table.path or f'{table.hf} {table.split}'}" for split, table in named)
+    missing = any(table.path and not Path(table.path).is_file() for _, table in named)
+    return "; ".join([*([papers] if papers else []), where, *(["not on this machine"] if missing else [])])
 
 
 def _rewards(gdpo: GdpoConfig) -> dict[str, float] | None:

@@ -47,6 +47,7 @@ def rehearse(options: argparse.Namespace, request: Request) -> Answer:
     known = architecture_of(model)
     if known is None:
         raise PrerequisiteError(f"the architecture of {model} is not known here; give --model a local folder with it")
+    _check_data(target)
     folder = (options.out or Path("runs")) / "rehearsal" / f"{target.experiment}-{target.model}-{target.arm}"
 
     def say(line: str) -> None:
@@ -190,6 +191,15 @@ def _check(target: Target) -> None:
     against = [*refusals(target.run.nemo, target.run.gdpo), *host_violations(target.run.nemo)]
     if against:
         raise ConfigError("\n".join(map(str, against)))
+
+
+def _check_data(target: Target) -> None:
+    data, task = target.run.gdpo.data, target.run.gdpo.task
+    paths = [Path(table.path) for table in (data.train, data.heldout) if table.path] if data else []
+    missing = [str(path) for path in paths if not path.is_file()]
+    if missing:
+        instead = "; gdpo.data=null rehearses on rows of the built-in tool world" if task == "tool_calling" else ""
+        raise PrerequisiteError(f"no file {', '.join(missing)} (gdpo.data){instead}")
 
 
 def _host_environment() -> Mapping[str, str]:

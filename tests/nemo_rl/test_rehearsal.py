@@ -37,13 +37,14 @@ RUNS = {
 
 
 def cluster_run(arm, *overrides):
+    """A run at the paper's settings on rows of the built-in world."""
     files = (
         "tool_calling/paper.yaml",
         f"tool_calling/{arm}.yaml",
         "model/qwen2.5-7b-instruct.yaml",
         "cluster/4n8g.yaml",
     )
-    return load_cluster_run([CONFIGS / name for name in files], overrides)
+    return load_cluster_run([CONFIGS / name for name in files], ["gdpo.data=null", *overrides])
 
 
 @pytest.fixture(scope="module")

@@ -67,7 +67,7 @@ def test_options_that_a_target_needs_are_named_together(call):
 
 @pytest.mark.parametrize("command", ["train", "rehearse"])
 def test_without_nemo_rl_the_way_to_get_it_is_named(command, call):
-    code, _, error = call(command, *ONE)
+    code, _, error = call(command, *ONE, "gdpo.data=null")
     assert code == 3 and "git clone https://github.com/NVIDIA-NeMo/RL" in error
     assert not Path("runs").exists()
 
@@ -77,6 +77,11 @@ def test_what_nemo_rl_would_refuse_is_refused_first(command, call):
     more = ("--to", "local") if command == "launch" else ()
     code, _, error = call(command, *ONE, *more, "grpo.reward_scaling.enabled=true")
     assert code == 2 and "Set grpo.reward_scaling.enabled=false" in error
+
+
+def test_a_rehearsal_without_its_data_says_how_to_do_without(call):
+    code, _, error = call("rehearse", *ONE)
+    assert code == 3 and "rlla_4k/train.parquet" in error and "gdpo.data=null rehearses" in error
 
 
 def test_train_takes_one_run(call):

@@ -10,6 +10,7 @@ from gdpo_nemo.suite.command_line import execute
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 PAPER = ["plan", "tool_calling", "--scale", "paper"]
+ONE = ["--arms", "gdpo", "--model", "qwen2.5-7b-instruct"]
 
 
 @pytest.fixture(autouse=True)
@@ -89,3 +90,10 @@ def test_what_is_about_a_cluster():
 def test_what_is_wrong_is_said_in_one_message(call, arguments, message):
     code, out, err = call(*PAPER, "--model", "qwen2.5-1.5b-instruct", *arguments)
     assert code == 2 and not out and message in err
+
+
+def test_the_data_is_named_and_whether_it_is_here(call):
+    line = next(line for line in call(*PAPER, *ONE)[1].splitlines() if line.startswith("  data "))
+    assert "ToolRL's rlla_4k" in line and str(CONFIGS.parent / "data" / "rlla_4k" / "train.parquet") in line
+    world = next(line for line in call(*PAPER, *ONE, "gdpo.data=null")[1].splitlines() if line.startswith("  data "))
+    assert "rows that the built-in tool world makes" in world

@@ -21,6 +21,8 @@ TRAIN_ROWS, HELDOUT_ROWS = 64, 16
 TRACKERS = ("wandb", "swanlab", "mlflow")
 WARM_UP = WarmupConfig(clean_steps=60, noisy_steps=0, batch_size=32, pool_rows=64)
 """Enough that responses of the small model differ in their rewards; without gold answers it stays random."""
+STEP_TOKENS, ALL_TOKENS = 4096, 120_000
+"""Prompt tokens of one step of that, and of all, at most: long prompts get smaller batches and fewer steps."""
 
 
 def write_model(gdpo: GdpoConfig, architecture: Mapping[str, Any], folder: Path) -> tuple[Path, Path]:
@@ -52,11 +54,20 @@ def write_model(gdpo: GdpoConfig, architecture: Mapping[str, Any], folder: Path)
     optimizer = new_optimizer(model, WARM_UP.lr, 0.0)
     rng = stream(0, "rehearsal")
     pool = demonstration_pool(tokenizer, run, rng)
-    for _ in range(run.embedded.warmup.clean_steps):
+    run, steps = _within_budget(run, sum(len(prompt) for _, prompt in pool) // len(pool))
+    for _ in range(steps):
         supervised_step(model, tokenizer, optimizer, run, pool, rng, clean=True)
     model.save_pretrained(folder / "model")
     tokenizer.save_pretrained(folder / "tokenizer")
     return folder / "model", folder / "tokenizer"
+
+
+def _within_budget(run: RunConfig, prompt_tokens: int) -> tuple[RunConfig, int]:
+    """The run with its batch size, and the number of steps."""
+    size = max(2, min(WARM_UP.batch_size, STEP_TOKENS // max(1, prompt_tokens)))
+    steps = min(run.embedded.warmup.clean_steps, ALL_TOKENS // max(1, size * prompt_tokens))
+    warmup = run.embedded.warmup.model_copy(update={"batch_size": size})
+    return run.model_copy(update={"embedded": run.embedded.model_copy(update={"warmup": warmup})}), steps
 
 
 def small_architecture(model_type: str) -> dict[str, Any]:

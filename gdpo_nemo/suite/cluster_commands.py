@@ -28,7 +28,7 @@ def train(options: argparse.Namespace, request: Request) -> Answer:
     from gdpo_nemo.backends.nemo_rl import host
 
     target = _one(compose(request), "train")
-    [job] = _jobs(target, options, seeds=target.seeds[:1])
+    [job] = _jobs(target, options, launch.LocalOptions(), target.seeds[:1])
     found = host.locate()
     job.check()
     job.write_config()
@@ -67,7 +67,7 @@ def launch_runs(options: argparse.Namespace, request: Request) -> Answer:
     done: list[launch.Launched] = []
     for model in dict.fromkeys(target.model for target in targets):
         of_model = [target for target in targets if target.model == model]
-        jobs = [job for target in of_model for job in _jobs(target, options)]
+        jobs = [job for target in of_model for job in _jobs(target, options, chosen)]
         tree = of_model[0].tree(_out(options))
         done.append(
             launch.launch(
@@ -90,8 +90,8 @@ def status(options: argparse.Namespace, request: Request) -> Answer:
     for target in compose(request):
         tree = target.tree(_out(options))
         states = {row["name"]: row for row in launch.states(tree)}
-        for job in _jobs(target, options):
-            row = states.get(job.name, {})
+        for job in _jobs(target, options, launch.LocalOptions()):
+            row = states.get(f"{job.name} train", {})
             state = "finished" if job.is_trained else str(row.get("state", "not submitted")).lower()
             rows.append(
                 {"model": target.model, "run": job.name, "state": state, "step": job.step, "job": row.get("id")}
@@ -161,12 +161,18 @@ def _out(options: argparse.Namespace) -> Path:
     return options.out or Path("runs")
 
 
-def _jobs(target: Target, options: argparse.Namespace, seeds: Sequence[int] | None = None) -> list[launch.TrainingJob]:
+def _jobs(
+    target: Target, options: argparse.Namespace, chosen: Any, seeds: Sequence[int] | None = None
+) -> list[launch.TrainingJob]:
+    """One job for each seed, its paths as its processes see them (``chosen``: options of where it goes)."""
     _check(target)
-    tree = target.tree(_out(options))
+    out = _out(options)
+    runs = [(seed, target.tree(out).run(target.arm, seed)) for seed in seeds or target.seeds]
     return [
-        launch.training_job(target.experiment, target.arm, seed, target.run.whole, tree.run(target.arm, seed))
-        for seed in seeds or target.seeds
+        launch.training_job(
+            target.experiment, target.arm, seed, target.run.whole, run, seen_as=chosen.seen_as(run.path, out)
+        )
+        for seed, run in runs
     ]
 
 

@@ -26,7 +26,7 @@ def here(tmp_path, monkeypatch):
         ("rnu tool_calling", "Did you mean 'run'?"),
         ("plan tool_caling", "Did you mean 'tool_calling'?"),
         ("plan tool_calling --sed 0", "Did you mean '--seeds'?"),
-        ("plan tool_calling --scale papr", "unknown scale of tool_calling 'papr'. Known: embedded."),
+        ("plan tool_calling --scale papr", "Did you mean 'paper'? Known: embedded, paper."),
         ("run tool_calling --arms gdop", "Did you mean 'gdpo'?"),
         ("run tool_calling --model tinny", "Did you mean 'tiny'?"),
         ("run tool_calling --model ./nowhere", "a local directory"),
@@ -192,7 +192,7 @@ def test_status_shows_finished_and_missing_runs(gdpo, finished):
 def test_list_names_what_exists(gdpo, finished):
     [row] = json.loads(gdpo("list", "--out", "runs", "--json", cwd=finished).stdout)
     assert row["name"] == "tool_calling"
-    assert row["scales"] == {"embedded": [0, 1, 2]}
+    assert row["scales"] == {"embedded": [0, 1, 2], "paper": [0, 1, 2, 3, 4]}
     assert [arm["name"] for arm in row["arms"] if arm["default"]] == ["grpo", "grpo_no_std", "gdpo"]
     assert row["runs"] == [{"path": TREE, "runs": 2, "finished": 2}]
 

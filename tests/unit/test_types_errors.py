@@ -15,6 +15,7 @@ from gdpo_nemo.types import Message, Prompt, RewardVector, Rollout, Row
         ("UsageError", ValueError, 2),
         ("ConfigError", ValueError, 2),
         ("PrerequisiteError", RuntimeError, 3),
+        ("RewardError", RuntimeError, 1),
         ("RunDirError", RuntimeError, 1),
         ("OutsideBandError", AssertionError, 4),
     ],

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
+NEMO_RL, OWN = ((ROOT / "docs" / name).read_text("utf-8") for name in ("nemo-rl.md", "own-rewards.md"))
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
 
 
@@ -36,3 +38,45 @@ def test_readme_commands_name_commands_that_exist(capsys: pytest.CaptureFixture[
         with pytest.raises(SystemExit) as stopped:
             execute([command, "--help"])
         assert stopped.value.code == 0 and command in capsys.readouterr().out
+
+
+def nemo_rl_commands() -> list[str]:
+    """The lines of docs/nemo-rl.md that plan, or write jobs without submitting them."""
+    blocks = [text for kind, text in re.findall(r"^```(\w*)\n(.*?)^```", NEMO_RL, re.S | re.M) if not kind]
+    lines = [line for block in blocks for line in block.replace("\\\n", " ").splitlines()]
+    return [line for line in lines if re.match(r"gdpo (plan|launch .*--dry-run) ?", line)]
+
+
+@pytest.fixture
+def shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of docs/nemo-rl.md: this repository, NeMo RL's batch script, and the page's own YAML file."""
+    monkeypatch.delenv("NEMO_RL_PATH", raising=False)
+    monkeypatch.chdir(tmp_path)
+    for folder in ("RL", "mine"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "RL" / "ray.sub").touch()
+    (tmp_path / "gdpo-nemo").symlink_to(ROOT)
+    [(name, text)] = re.findall(r"^`(mine/\S+)`:\n\n```yaml\n(.*?)^```", NEMO_RL, re.S | re.M)
+    (tmp_path / name).write_text(text, "utf-8")
+    [(name, text)] = re.findall(r"^`(my_rewards\.py)`:\n\n```python\n(.*?)^```", OWN, re.S | re.M)
+    (tmp_path / "mine" / name).write_text(text, "utf-8")
+    return tmp_path
+
+
+def test_the_nemo_rl_page_plans_and_launches_as_it_says(shared: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from gdpo_nemo.suite.command_line import execute
+
+    commands = nemo_rl_commands()
+    assert len(commands) >= 8
+    for command in commands:
+        _, *arguments = shlex.split(command.replace("$PWD", str(shared)))
+        assert execute(arguments) == 0, (command, capsys.readouterr().err)
+        out = capsys.readouterr().out
+        assert ("Nothing speaks against this run" if arguments[0] == "plan" else "written") in out, command
+
+
+def test_the_nemo_rl_page_names_every_setting_that_is_refused() -> None:
+    from gdpo_nemo.cluster.refusals import REFUSALS
+
+    last = {rule.key: f"`{rule.key.rpartition('.')[2]}`" for rule in REFUSALS}
+    assert [key for key, name in last.items() if f"`{key}" not in NEMO_RL and name not in NEMO_RL] == []

@@ -86,7 +86,7 @@ def check_resume(whole: Mapping[str, Any], checkpoint_dir: Path | str | None = N
         rest = f"\n  and {len(differing) - 8} more" if len(differing) > 8 else ""
         raise RunDirError(
             f"training would go on from {newest.path}, which another configuration wrote:\n{listing}{rest}\n"
-            "Set checkpointing.checkpoint_dir to a new folder, or go back to that configuration."
+            "Begin in another folder (--out), or go back to that configuration."
         )
     return newest.step
 

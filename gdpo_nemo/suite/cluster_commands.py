@@ -16,6 +16,7 @@ from gdpo_nemo.cluster.constraints import host_violations
 from gdpo_nemo.cluster.refusals import refusals
 from gdpo_nemo.errors import ConfigError, PrerequisiteError, UsageError
 from gdpo_nemo.launch.job import MODULE
+from gdpo_nemo.rewards import REWARDS
 from gdpo_nemo.run_dir import RunDir
 from gdpo_nemo.suite.answer import Answer, table
 from gdpo_nemo.suite.cluster_targets import Request, Target, compose
@@ -63,6 +64,8 @@ def launch_runs(options: argparse.Namespace, request: Request) -> Answer:
     targets = compose(request)
     for target in targets:
         _check(target)
+        if options.to != "kuberay" and not options.dry_run:
+            _check_data(target)
     chosen: Any = launch.read_options(options, launch.TARGETS[options.to])
     done: list[launch.Launched] = []
     for model in dict.fromkeys(target.model for target in targets):
@@ -194,6 +197,13 @@ def _check(target: Target) -> None:
     Raises:
         ConfigError: one line for each fault, with a value that would work.
     """
+    task, rewards = target.run.gdpo.task, target.run.gdpo.rewards
+    if task is not None and task not in REWARDS:
+        raise ConfigError(
+            f"task {task} has no rewards in this version, so it cannot train yet; gdpo plan answers for it"
+        )
+    if task is None and not rewards:
+        raise ConfigError("gdpo: names neither a task nor rewards; docs/own-rewards.md shows both")
     against = [*refusals(target.run.nemo, target.run.gdpo), *host_violations(target.run.nemo)]
     if against:
         raise ConfigError("\n".join(map(str, against)))

@@ -84,6 +84,18 @@ def test_a_rehearsal_without_its_data_says_how_to_do_without(call):
     assert code == 3 and "rlla_4k/train.parquet" in error and "gdpo.data=null rehearses" in error
 
 
+@pytest.mark.parametrize("command", ["launch", "rehearse", "train"])
+def test_a_task_without_rewards_does_not_start(command, call):
+    more = ("--to", "local", "--dry-run") if command == "launch" else ()
+    code, _, error = call(command, "math_length", *more, "--model", "qwen3-4b-instruct")
+    assert code == 2 and "math_length has no rewards in this version" in error
+
+
+def test_jobs_without_their_data_are_not_handed_in(call, checkout):
+    code, _, error = call("launch", *ONE, *SLURM, "--nemo-rl", str(checkout))
+    assert code == 3 and "rlla_4k/train.parquet" in error
+
+
 def test_train_takes_one_run(call):
     code, _, error = call("train", "tool_calling", *MODEL)
     assert code == 2 and "names 3 (qwen2.5-7b-instruct grpo" in error and "--arms" in error

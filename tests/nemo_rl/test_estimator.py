@@ -102,6 +102,9 @@ def test_an_ungraded_sample_is_counted_and_taken_out_of_the_loss():
     others = [row for i, row in enumerate(rewards) if i != 5]
     mean = sum(map(sum, others)) / 15
     assert totals.mean().item() == pytest.approx(mean, rel=1e-5)
+    # the asynchronous trainer logs these over the NaN of its collector
+    assert estimator.last_metrics["mean_total_reward"] == pytest.approx(mean, rel=1e-5)
+    assert estimator.last_metrics["max_total_reward"] == pytest.approx(max(map(sum, others)), rel=1e-5)
 
 
 def test_a_masked_rollout_is_in_no_statistic_and_in_nemo_rl_it_is():

@@ -7,7 +7,7 @@ would hide every mean; ``settle`` writes a finite total instead.
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping, Sequence
+from collections.abc import Mapping, MutableMapping, Sequence
 from typing import Any
 
 import torch
@@ -49,11 +49,13 @@ def settle(batch: MutableMapping[str, Any], names: Sequence[str]) -> torch.Tenso
     """Take ungraded samples out of the loss and make ``total_reward`` finite, in place. Returns them, bool [B].
 
     ``total_reward`` becomes the sum of the rewards that apply; a sample without any gets the mean of the others, so
-    that every mean NeMo RL logs is the mean over graded samples. The single rewards keep their NaN.
+    that every mean NeMo RL logs is the mean over graded samples. The single rewards keep their NaN. After dynamic
+    sampling ``total_reward`` belongs to the unfiltered rows, and ``filtered_reward`` is the total of these.
     """
+    upstream.keep_single_reward(batch, names)
     rewards_B_K = upstream.from_batch(batch, names)
     ungraded_B = rewards_B_K.isnan().all(dim=1)
-    total_B = torch.as_tensor(batch["total_reward"])
+    total_B = torch.as_tensor(batch["filtered_reward" if "filtered_reward" in batch else "total_reward"])
     if rewards_B_K.isnan().any():
         sums_B = rewards_B_K.nan_to_num(nan=0.0).sum(dim=1)
         mean = sums_B[~ungraded_B].mean() if (~ungraded_B).any() else sums_B.new_zeros(())
@@ -61,3 +63,13 @@ def settle(batch: MutableMapping[str, Any], names: Sequence[str]) -> torch.Tenso
     if "loss_multiplier" in batch and ungraded_B.any():
         batch["loss_multiplier"].masked_fill_(ungraded_B, 0.0)
     return ungraded_B
+
+
+def totals(batch: Mapping[str, Any]) -> dict[str, float]:
+    """What NeMo RL's asynchronous rollouts say of the totals, once these are settled."""
+    total_B = torch.as_tensor(batch["total_reward"])
+    return {
+        "mean_total_reward": float(total_B.mean()),
+        "max_total_reward": float(total_B.max()),
+        "min_total_reward": float(total_B.min()),
+    }

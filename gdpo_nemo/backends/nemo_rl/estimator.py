@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from gdpo_nemo.backends.nemo_rl import upstream
-from gdpo_nemo.backends.nemo_rl.batches import prompt_groups, settle
+from gdpo_nemo.backends.nemo_rl.batches import prompt_groups, settle, totals
 from gdpo_nemo.method import Method
 
 
@@ -48,7 +48,8 @@ class MethodEstimator:
             InputError: the rows of a prompt do not follow each other.
         """
         ungraded_B = settle(repeated_batch, self.method.names).to(mask.device)
-        if "sample_mask" in others:  # taken from the batch before this call
+        asynchronous = "sample_mask" in others  # taken from the batch before this call, which is not settled yet
+        if asynchronous:
             others["sample_mask"].masked_fill_(ungraded_B.to(others["sample_mask"].device), 0)
         rewards_B_K = upstream.from_batch(repeated_batch, self.method.names).to(mask.device)
         valid_B = mask.bool().any(dim=1) & ~ungraded_B
@@ -58,4 +59,6 @@ class MethodEstimator:
         self.last_metrics = health.as_metrics() | {
             f"reward/{name}": float(rows_B.double().mean()) for name, rows_B in counts.items()
         }
+        if asynchronous:  # its collector, in another process, took the mean with NaN
+            self.last_metrics |= totals(repeated_batch)
         return advantages_B.to(torch.float32)[:, None].expand(mask.shape)

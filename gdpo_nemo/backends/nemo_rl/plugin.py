@@ -6,11 +6,14 @@ NeMo RL has no registry for advantage estimators, and its trainers look the func
     _create_advantage_estimator                    the names gdpo_nemo and grpo_nemo
     dynamic_sampling                               keeps whole groups that the method can learn from
     run_multi_turn_rollout, run_async_...          ungraded samples leave the loss before anything else reads them
+    scale_rewards                                  the same where the rollout ran in another process (data plane)
     _log_mixed_rewards_and_advantages_information  one line per reward in NeMo RL's own log
+    async_grpo_train                               a run that failed ends as one that failed
 """
 
 from __future__ import annotations
 
+import builtins
 import functools
 import sys
 from collections.abc import Callable, Mapping
@@ -19,7 +22,7 @@ from typing import Any
 import torch
 
 from gdpo_nemo.backends.nemo_rl import upstream
-from gdpo_nemo.backends.nemo_rl.batches import settle
+from gdpo_nemo.backends.nemo_rl.batches import settle, totals
 from gdpo_nemo.backends.nemo_rl.estimator import MethodEstimator
 from gdpo_nemo.cluster.refusals import refusals
 from gdpo_nemo.config import GdpoConfig, validate
@@ -28,6 +31,8 @@ from gdpo_nemo.method import Method
 
 ESTIMATORS = ("gdpo_nemo", "grpo_nemo")
 ENVIRONMENT = "gdpo"
+SWALLOWED = "Error in async loop"
+"""What async_grpo_train of v0.7.0 prints of an exception before it returns as if all were well."""
 COPIES = ("nemo_rl.algorithms.grpo_sync", "nemo_rl.algorithms.single_controller_utils.setup")
 """Modules that took these functions over with ``from ... import``, if they were imported before ``register``."""
 
@@ -37,6 +42,7 @@ class Plugin:
 
     def __init__(self) -> None:
         self.estimator: MethodEstimator | None = None
+        self.swallowed: BaseException | None = None
 
     def create_estimator(self, original: Callable[..., Any], master_config: Any) -> Any:
         """The estimator that ``grpo.adv_estimator.name`` asks for.
@@ -56,33 +62,68 @@ class Plugin:
         return self.estimator
 
     def dynamic_sampling(
-        self, original: Callable[..., Any], repeated_batch: Any, std: torch.Tensor, *rest: Any, **named: Any
+        self,
+        original: Callable[..., Any],
+        repeated_batch: Any,
+        std: torch.Tensor,
+        baseline: torch.Tensor,
+        num_gen_batches: int,
+        master_config: Any,
+        *rest: Any,
+        **named: Any,
     ) -> Any:
         """NeMo RL's own selection, with ``std`` replaced: 1 in groups to learn from, 0 in the others.
 
         NeMo RL looks at the std of the total, per sample and leave-one-out: it drops a group whose rewards cancel in
-        the total, and within a group the one sample that differs.
+        the total, and within a group the one sample that differs. With ``grpo.overlong_filtering`` truncated samples
+        are masked after the selection, so they do not count in it.
         """
         if self.estimator is not None:
             method = self.estimator.method
             rewards_B_K = upstream.from_batch(repeated_batch, method.names)
             group_ids_B = torch.arange(len(rewards_B_K)) // self.estimator.rollouts_per_prompt
             valid_B = torch.as_tensor(repeated_batch["loss_multiplier"]) > 0
+            if upstream.as_dict(master_config.grpo).get("overlong_filtering"):
+                valid_B = valid_B & ~torch.as_tensor(repeated_batch["truncated"], dtype=torch.bool)
             std = method.informative(rewards_B_K, group_ids_B, valid_B).to(std)
-        return original(repeated_batch, std, *rest, **named)
+        return original(repeated_batch, std, baseline, num_gen_batches, master_config, *rest, **named)
 
     def rollout(self, original: Callable[..., Any], *positional: Any, **named: Any) -> Any:
         """A rollout of NeMo RL, with its ungraded samples settled."""
         batch, metrics = original(*positional, **named)
         if self.estimator is not None:
             settle(batch, self.estimator.method.names)
+            metrics.update({name: value for name, value in totals(batch).items() if name in metrics})
         return batch, metrics
+
+    def scale_rewards(self, original: Callable[..., Any], batch: Any, *rest: Any, **named: Any) -> Any:
+        """NeMo RL's own, on a batch whose ungraded samples are settled."""
+        if self.estimator is not None:
+            settle(batch, self.estimator.method.names)
+        return original(batch, *rest, **named)
 
     def log(self, original: Callable[..., Any], *positional: Any, **named: Any) -> None:
         """NeMo RL's own numbers and those of each reward, all under ``train/``."""
         original(*positional, **named)
         if self.estimator is not None:
             named["metrics"].update(self.estimator.last_metrics)
+
+    def print(self, *words: Any, **named: Any) -> None:
+        """``print`` of NeMo RL's trainers; remembers the exception that it is about."""
+        if words and SWALLOWED in str(words[0]):
+            self.swallowed = sys.exc_info()[1]
+        builtins.print(*words, **named)
+
+    def async_train(self, original: Callable[..., Any], *positional: Any, **named: Any) -> None:
+        """The asynchronous trainer.
+
+        Raises:
+            BaseException: what ended its loop.
+        """
+        self.swallowed = None
+        original(*positional, **named)
+        if self.swallowed is not None:
+            raise self.swallowed
 
 
 def gdpo_block(config: Mapping[str, Any]) -> GdpoConfig:
@@ -119,8 +160,11 @@ def register() -> Plugin:
         "dynamic_sampling": plugin.dynamic_sampling,
         "run_multi_turn_rollout": plugin.rollout,
         "run_async_multi_turn_rollout": plugin.rollout,
+        "scale_rewards": plugin.scale_rewards,
         "_log_mixed_rewards_and_advantages_information": plugin.log,
+        "async_grpo_train": plugin.async_train,
     }
+    grpo.print = plugin.print
     modules = [grpo, *(sys.modules[name] for name in COPIES if name in sys.modules)]
     for name, wrapper in wrappers.items():
         original: Callable[..., Any] = getattr(grpo, name)

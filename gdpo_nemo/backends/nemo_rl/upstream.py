@@ -6,7 +6,7 @@ main (7ea279a, 2026-08-22)  it returns {"reward/<name>": [B]}; the batch has the
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, MutableMapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -29,6 +29,15 @@ def to_environment_return(rewards_B_K: torch.Tensor, names: Sequence[str]) -> An
     if rewards_are_named():
         return {f"{PREFIX}{name}": rewards_B_K[:, k].contiguous() for k, name in enumerate(names)}
     return rewards_B_K if len(names) > 1 else rewards_B_K[:, 0]
+
+
+def keep_single_reward(batch: MutableMapping[str, Any], names: Sequence[str]) -> None:
+    """Give the only reward of v0.7.0 a key of its own, once.
+
+    It comes as ``total_reward``, which ``settle`` makes finite and dynamic sampling fills with other rows.
+    """
+    if len(names) == 1 and not get_gdpo_reward_component_keys(batch):
+        batch["reward1"] = torch.as_tensor(batch["total_reward"]).clone()
 
 
 def from_batch(batch: Mapping[str, Any], names: Sequence[str]) -> torch.Tensor:

@@ -1,7 +1,10 @@
 """NeMo RL's own main in processes: each arm trains, validates, saves and resumes; its advantages are ours."""
 
 import json
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import checkout
@@ -12,10 +15,10 @@ import yaml
 found = checkout.require()
 
 from gdpo_nemo.backends.nemo_rl.rehearsal import stage  # noqa: E402
-from gdpo_nemo.backends.nemo_rl.rehearsal.run import RehearsalError, rehearse, run_main  # noqa: E402
+from gdpo_nemo.backends.nemo_rl.rehearsal.run import RehearsalError, check_step, rehearse, run_main  # noqa: E402
 from gdpo_nemo.cluster.recipes import load_cluster_run  # noqa: E402
 from gdpo_nemo.config import GdpoConfig, validate  # noqa: E402
-from gdpo_nemo.files import read_jsonl  # noqa: E402
+from gdpo_nemo.files import append_jsonl, read_jsonl  # noqa: E402
 from gdpo_nemo.method import Method  # noqa: E402
 from gdpo_nemo.types import Rollout  # noqa: E402
 
@@ -139,3 +142,34 @@ def test_a_fault_of_the_job_ends_with_its_message(tmp_path):
     run = cluster_run("gdpo", "data.default.processor=gdpo_row")
     with pytest.raises(RehearsalError, match=re.escape("gdpo_row not found in PROCESSOR_REGISTRY")):
         rehearse(run, "qwen2", tmp_path / "rehearsal", say=print)
+
+
+def test_an_early_end_without_an_error_is_a_fault(tmp_path):
+    (tmp_path / "nemo_rl.log").write_text("the reason\n")
+    append_jsonl(tmp_path / "metrics.jsonl", [{"prefix": "train", "step": 1, "metrics": {}}])
+    check_step(tmp_path, 1)
+    with pytest.raises(RehearsalError, match="ended before step 2\nthe reason"):
+        check_step(tmp_path, 2)
+
+
+CHILD = """
+import signal, sys
+from gdpo_nemo.backends.nemo_rl.rehearsal.__main__ import end_with_parent
+signal.signal(signal.SIGTERM, lambda *_: sys.exit())  # as Ray does
+end_with_parent()
+print("ready", flush=True)
+signal.pause()
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a process that its parent ended")
+def test_nothing_stays_of_a_rehearsal_that_was_killed(tmp_path):
+    folder = tmp_path / "ray"
+    folder.mkdir()
+    parent = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {CHILD!r}])"
+    environment = found.environment() | {"RAY_TMPDIR": str(folder)}
+    process = subprocess.Popen([sys.executable, "-c", parent], stdout=subprocess.PIPE, env=environment)
+    assert process.stdout.readline() == b"ready\n"
+    os.kill(process.pid, 9)
+    assert process.stdout.read() == b"" and process.wait() == -9  # the child held it open
+    assert not folder.exists()

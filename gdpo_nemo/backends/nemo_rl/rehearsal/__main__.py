@@ -5,9 +5,14 @@ python -m gdpo_nemo.backends.nemo_rl.rehearsal --config rehearsal.yaml
 
 from __future__ import annotations
 
+import atexit
+import ctypes
 import functools
 import os
 import runpy
+import shutil
+import signal
+import sys
 from numbers import Real
 from pathlib import Path
 from typing import Any
@@ -15,7 +20,8 @@ from typing import Any
 from gdpo_nemo.backends.nemo_rl import host, plugin
 from gdpo_nemo.files import append_jsonl
 
-RAY_ADDRESS = "RAY_ADDRESS"
+RAY_ADDRESS, RAY_FOLDER = "RAY_ADDRESS", "RAY_TMPDIR"
+PR_SET_PDEATHSIG = 1
 RECORD = "GDPO_REHEARSAL_RECORD"
 """Names the file that gets every number that NeMo RL logs, whatever its trackers are."""
 
@@ -66,8 +72,17 @@ def record_metrics(path: Path) -> None:
     Logger.log_metrics = log_metrics
 
 
+def end_with_parent() -> None:
+    """End, with Ray's processes and their folder, also when ``gdpo rehearse`` was killed and could not see to it."""
+    if os.environ.get(RAY_FOLDER):
+        atexit.register(shutil.rmtree, os.environ[RAY_FOLDER], ignore_errors=True)
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
 def main() -> None:
     """Run NeMo RL's main."""
+    end_with_parent()
     found = host.locate()
     print(found.description, flush=True)
     plugin.register()

@@ -66,6 +66,7 @@ def rehearse(run: ClusterRun, model_type: str, folder: Path, *, steps: int = 3, 
         write_text(folder / "config.yaml", yaml.safe_dump(config, sort_keys=False))
         say("NeMo RL starts" if last == steps else f"NeMo RL starts again, to resume at step {steps}")
         run_main(found, folder, say)
+        check_step(folder, last)
     findings = Findings.read(folder, run, steps, time.monotonic() - started)
     write_json(folder / MARKER, findings.as_dict())
     return findings
@@ -131,8 +132,23 @@ def run_main(found: host.Host, folder: Path, say: Say) -> None:
         finally:
             _end(process)
     if process.returncode:
-        tail = "\n".join(log.read_text("utf-8", errors="replace").splitlines()[-LOG_LINES:])
-        raise RehearsalError(f"the cluster job would fail: NeMo RL ended with code {process.returncode}\n{tail}\n{log}")
+        raise _failed(folder, f"ended with code {process.returncode}")
+
+
+def check_step(folder: Path, step: int) -> None:
+    """Refuse a record without a training step: NeMo RL can end early and say that all is well.
+
+    Raises:
+        RehearsalError: it is not there.
+    """
+    if not any(row["prefix"] == "train" and row["step"] == step for row in read_jsonl(folder / "metrics.jsonl")):
+        raise _failed(folder, f"ended before step {step}")
+
+
+def _failed(folder: Path, how: str) -> RehearsalError:
+    log = folder / "nemo_rl.log"
+    tail = "\n".join(log.read_text("utf-8", errors="replace").splitlines()[-LOG_LINES:])
+    return RehearsalError(f"the cluster job would fail: NeMo RL {how}\n{tail}\n{log}")
 
 
 def _line(row: dict[str, Any]) -> str:

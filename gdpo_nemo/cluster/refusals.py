@@ -22,6 +22,17 @@ class Together(Settings):
         """The name that the plug-in registers for the method."""
         return f"{self.gdpo.method}_nemo"
 
+    @property
+    def repeats_a_split(self) -> bool:
+        """Whether several training data sets of ours read the same split."""
+        train = self["data.train"]
+        ours = (
+            [one.get("split") for one in train if "gdpo_nemo" in str(one.get("dataset_name"))]
+            if (isinstance(train, list))
+            else []
+        )
+        return len(ours) > len(set(ours))
+
 
 def _contradicts_scaling(key: str) -> Callable[[Together], bool]:
     return lambda s: s[key] is not None and bool(s[key]) != s.gdpo.scale_by_std
@@ -100,6 +111,22 @@ REFUSALS: tuple[Rule[Together], ...] = (
         "asynchronous training has no dynamic sampling",
         False,
         "examples/run_grpo.py:155",
+    ),
+    Rule(
+        "grpo.use_dynamic_sampling",
+        lambda s: s["data_plane.enabled"] and s["grpo.use_dynamic_sampling"],
+        "the data-plane trainer selects by the std of the total, whatever gdpo.dynamic_sampling says; "
+        "set data_plane.enabled=false, or sample without selection",
+        False,
+        "grpo_sync.py:134",
+    ),
+    Rule(
+        "data.use_multiple_dataloader",
+        lambda s: s["data.use_multiple_dataloader"] and s.repeats_a_split,
+        "NeMo RL keeps one data loader per task name, and data sets of the same split have the same name: "
+        "all but the last would be left out without a word",
+        False,
+        "data/utils.py:198",
     ),
     Rule(
         "async_rl",

@@ -326,6 +326,7 @@ def test_a_run_of_ours_is_not_refused():
     assert refusals(changed(recipe(LLAMA_8B), OURS | no_std), NO_STD) == []
 
 
+OUR_ROWS = {"dataset_name": "gdpo_nemo.backends.nemo_rl.dataset.RowDataset", "split": "train"}
 REFUSED = [
     ({"grpo.adv_estimator.name": "gdpo"}, GDPO, "grpo.adv_estimator.name", "'gdpo', but gdpo.method is 'gdpo'"),
     ({"grpo.adv_estimator.name": "grpo_nemo"}, GDPO, "grpo.adv_estimator.name", "'grpo_nemo', but"),
@@ -349,6 +350,18 @@ REFUSED = [
         GDPO,
         "grpo.use_dynamic_sampling",
         "no dynamic sampling",
+    ),
+    (
+        {"grpo.use_dynamic_sampling": True, "data_plane.enabled": True},
+        GDPO,
+        "grpo.use_dynamic_sampling",
+        "the std of the total",
+    ),
+    (
+        {"data.use_multiple_dataloader": True, "data.train": [OUR_ROWS, OUR_ROWS]},
+        GDPO,
+        "data.use_multiple_dataloader",
+        "all but the last",
     ),
     ({"async_rl": {}}, GDPO, "async_rl", "one reward per rollout"),
 ]

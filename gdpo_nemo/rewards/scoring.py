@@ -58,7 +58,7 @@ class _Outcome:
 
 
 class Scorer:
-    """Scores rollouts with some rewards.
+    """Scores rollouts with some rewards; several threads may call it at once.
 
     Attributes:
         rewards: in the order of the values.
@@ -70,6 +70,7 @@ class Scorer:
         self._failed_in_a_row = {reward.name: 0 for reward in self.rewards}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._threads: _Threads | None = None
+        self._starting = threading.Lock()
 
     def score(self, rows: Sequence[Row], rollouts: Sequence[Rollout]) -> list[RewardVector]:
         """One vector per rollout; ``rows[i]`` is the row that ``rollouts[i]`` answers.
@@ -91,9 +92,10 @@ class Scorer:
         ]
 
     def _run(self, work: Coroutine[Any, Any, Any]) -> Any:
-        if self._loop is None:
-            self._loop, self._threads = asyncio.new_event_loop(), _Threads()
-            threading.Thread(target=self._loop.run_forever, name="gdpo-rewards", daemon=True).start()
+        with self._starting:
+            if self._loop is None:
+                self._loop, self._threads = asyncio.new_event_loop(), _Threads()
+                threading.Thread(target=self._loop.run_forever, name="gdpo-rewards", daemon=True).start()
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     async def _outcomes(self, rows: list[Row], rollouts: list[Rollout]) -> list[list[_Outcome]]:

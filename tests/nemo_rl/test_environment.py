@@ -5,16 +5,17 @@ import math
 
 import checkout
 import pytest
+import ray
 import torch
 
-checkout.require()
+found = checkout.require()
 
 from nemo_rl.data.datasets import load_response_dataset  # noqa: E402
 from nemo_rl.data.interfaces import TaskDataSpec  # noqa: E402
 
 from gdpo_nemo.backends.nemo_rl import upstream  # noqa: E402
 from gdpo_nemo.backends.nemo_rl.dataset import CUT_TO, process_row  # noqa: E402
-from gdpo_nemo.backends.nemo_rl.environment import RewardEnvironment  # noqa: E402
+from gdpo_nemo.backends.nemo_rl.environment import RewardActor, RewardEnvironment  # noqa: E402
 from gdpo_nemo.data.tool_world import ToolWorld  # noqa: E402
 from gdpo_nemo.models.tiny import build_tokenizer  # noqa: E402
 
@@ -80,6 +81,26 @@ def test_a_reward_that_crashes_is_not_a_score(entries, tokenizer_folder, tmp_pat
     values = rewards_of(environment(tokenizer_folder, gdpo).step(logs, [{"row": row}] * 2), ("format", "mine"))
     assert values[0].tolist() == [0.0, 1.0]
     assert all(math.isnan(value) for value in values[1].tolist())
+
+
+def test_samples_that_come_one_by_one_are_scored_at_once(entries, tokenizer_folder, tmp_path, monkeypatch):
+    """As NeMo RL's asynchronous rollouts send them; each reward waits here until the other is asked, too."""
+    (tmp_path / "meeting.py").write_text(
+        "import threading\n\nboth = threading.Barrier(2)\n\n\ndef score(row, rollout):\n"
+        "    both.wait(30)\n    return 1.0\n"
+    )
+    gdpo = {**GDPO, "python_path": str(tmp_path), "rewards": {"format": {}, "mine": {"fn": "meeting:score"}}}
+    gdpo["rewards"]["mine"] |= {"range": [0, 1], "timeout_s": 60}
+    monkeypatch.setenv("PYTHONPATH", found.environment()["PYTHONPATH"])
+    ray.init(address="local", num_cpus=1, include_dashboard=False)
+    try:
+        actor = RewardActor.remote({"gdpo": gdpo, "tokenizer": str(tokenizer_folder), "max_new_tokens": 24})
+        metadata = [{"row": json.loads(entries[0]["row"])}]
+        calls = [actor.step.remote([[{"role": "assistant", "content": text}]], metadata) for text in ("a", "b")]
+        values = [rewards_of(made, ("format", "mine")) for made in ray.get(calls)]
+    finally:
+        ray.shutdown()
+    assert [value[0, 1].item() for value in values] == [1.0, 1.0]
 
 
 def test_a_prompt_is_what_the_chat_template_makes_of_the_row(entries, tokenizer):

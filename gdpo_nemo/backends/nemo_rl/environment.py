@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,6 +16,8 @@ from gdpo_nemo.method import Method
 from gdpo_nemo.types import Rollout, Row
 
 ACTOR = f"{__name__}.RewardActor"
+CALLS_AT_ONCE = 64
+"""NeMo RL's asynchronous rollouts call once for each sample: one by one, each would wait for every other's judge."""
 
 
 class RewardEnvironment(EnvironmentInterface[dict[str, Any]]):
@@ -29,6 +32,7 @@ class RewardEnvironment(EnvironmentInterface[dict[str, Any]]):
         self.method = Method(validate(GdpoConfig, config["gdpo"], "env.gdpo.gdpo"))
         self.max_new_tokens = int(config["max_new_tokens"])
         self.tokenizer: Any = _tokenizer(config["tokenizer"])
+        self._tokenizing = threading.Lock()
 
     def step(
         self, message_log_batch: list[list[dict[str, Any]]], metadata: list[dict[str, Any]]
@@ -60,11 +64,12 @@ class RewardEnvironment(EnvironmentInterface[dict[str, Any]]):
 
     def _rollout(self, row: Row, index: int, response: str) -> Rollout:
         """The index is the place in the call, for messages: NeMo RL does not say which rollout of a prompt this is."""
-        length = len(self.tokenizer(response, add_special_tokens=False)["input_ids"])
+        with self._tokenizing:
+            length = len(self.tokenizer(response, add_special_tokens=False)["input_ids"])
         return Rollout(row.id, index, response, length, truncated=length >= self.max_new_tokens)
 
 
-RewardActor = ray.remote(RewardEnvironment)
+RewardActor = ray.remote(max_concurrency=CALLS_AT_ONCE)(RewardEnvironment)
 
 
 def _tokenizer(name: str) -> Any:

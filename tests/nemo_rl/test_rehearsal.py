@@ -94,8 +94,8 @@ def test_the_advantages_it_trains_on_are_ours_on_the_same_rollouts(name, rehears
     files = sorted(folder.glob("logs/exp_*/train_data_step*.jsonl"))
     assert len(files) == 3
     for file in files:
-        samples = read_jsonl(file)
-        rows = [golds[content[0]] for content in (sample["content"] for sample in samples)]
+        samples = [{name: value[0] for name, value in row.items() if name != "idx"} for row in read_jsonl(file)]
+        rows = [golds[sample["content"][0]] for sample in samples]
         rollouts = [Rollout(row.id, 0, s["content"][1], 0) for row, s in zip(rows, samples, strict=True)]
         group_ids = torch.arange(len(samples)) // config["grpo"]["num_generations_per_prompt"]
         expected, _ = method.advantages(method.matrix(method.score(rows, rollouts)), group_ids)

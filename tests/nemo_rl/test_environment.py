@@ -5,11 +5,11 @@ import math
 
 import checkout
 import pytest
-import ray
 import torch
 
 found = checkout.require()
 
+import ray  # noqa: E402
 from nemo_rl.data.datasets import load_response_dataset  # noqa: E402
 from nemo_rl.data.interfaces import TaskDataSpec  # noqa: E402
 

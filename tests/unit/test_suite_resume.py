@@ -15,6 +15,7 @@ from gdpo_nemo.run_dir import RunTree
 
 TREE = "runs/tool_calling/embedded/tiny"
 LINE = ("run", "tool_calling", "--smoke", "--arms", "gdpo", "--seeds", "0", "--out", "runs")
+LONG = (*LINE, "embedded.train.steps=5000")  # it is still under way when other commands look at it
 
 
 @pytest.fixture
@@ -22,8 +23,8 @@ def start(environment, tmp_path):
     """Start the command line in ``tmp_path`` and return the process; what is left of it is killed at the end."""
     started = []
 
-    def call():
-        command = [sys.executable, "-m", "gdpo_nemo.cli", *LINE]
+    def call(line=LINE):
+        command = [sys.executable, "-m", "gdpo_nemo.cli", *line]
         pipe = subprocess.PIPE
         process = subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=pipe, stderr=pipe, text=True)
         started.append(process)
@@ -66,9 +67,9 @@ def test_after_kill_9_at_a_random_step_the_same_command_gives_the_same_bytes(gdp
 
 
 def test_an_interrupted_run_stops_its_children_and_says_how_to_go_on(gdpo, warmed_up, start, tmp_path):
-    process = start()
+    process = start(LONG)
     wait_until(warmed_up.is_locked, process)
-    for arguments in (LINE, (*LINE, "--fresh"), ("plan", *LINE[1:])):
+    for arguments in (LONG, (*LONG, "--fresh"), ("plan", *LONG[1:])):
         refused = gdpo(*arguments, cwd=tmp_path)
         assert refused.returncode == 1 and "under way" in refused.stderr
     seen = json.loads(gdpo("status", "tool_calling", "--out", "runs", "--json", cwd=tmp_path).stdout)
@@ -77,7 +78,7 @@ def test_an_interrupted_run_stops_its_children_and_says_how_to_go_on(gdpo, warme
     process.send_signal(signal.SIGTERM)
     _, errors = process.communicate()
     assert process.returncode == 130
-    assert f"Go on with: gdpo {' '.join(LINE)}" in errors
+    assert f"Go on with: gdpo {' '.join(LONG)}" in errors
     assert not warmed_up.is_locked()
     assert warmed_up.state() == "started"
 

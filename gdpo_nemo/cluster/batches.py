@@ -31,7 +31,7 @@ BATCHES: tuple[Rule[Settings], ...] = (
     ),
     Rule(
         GBS,
-        lambda s: s.gbs % s.dp,
+        lambda s: s.train_gpus % s.model_parallel == 0 and s.gbs % s.dp,  # else the layout is wrong, not the batch
         "policy.train_global_batch_size {s.gbs} is no multiple of the data parallel size {s.dp}",
         _global_batch,
         "batched_data_dict.py:400",

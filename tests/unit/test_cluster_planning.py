@@ -97,3 +97,8 @@ def test_the_data_is_named_and_whether_it_is_here(call):
     assert "ToolRL's rlla_4k" in line and str(CONFIGS.parent / "data" / "rlla_4k" / "train.parquet") in line
     world = next(line for line in call(*PAPER, *ONE, "gdpo.data=null")[1].splitlines() if line.startswith("  data "))
     assert "rows that the built-in tool world makes" in world
+
+
+def test_a_wrong_layout_is_not_blamed_on_the_batch(call):
+    code, out, _ = call(*PAPER, *ONE, "policy.megatron_cfg.tensor_model_parallel_size=3")
+    assert code == 2 and "do not divide into copies of TP 3" in out and "train_global_batch_size=" not in out

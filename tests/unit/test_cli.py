@@ -2,7 +2,8 @@ import json
 
 import pytest
 
-from gdpo_nemo.suite.command_line import COMMANDS, execute
+from gdpo_nemo.suite.command_line import execute
+from gdpo_nemo.suite.commands import COMMANDS
 from gdpo_nemo.suite.grid import model_slug, parse_seeds
 from gdpo_nemo.suite.programs import programs_root
 

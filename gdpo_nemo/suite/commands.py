@@ -1,0 +1,47 @@
+"""The commands of ``gdpo``: what each does, and a command line to copy. Plain data, so that ``--help`` is quick."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Command:
+    """One command: what it does, and a command line to copy (after the program's name)."""
+
+    summary: str
+    example: str
+    starts_runs: bool = False
+
+
+COMMANDS = {
+    "plan": Command("what a run would do, need and reuse; starts nothing", "plan{} --arms all", starts_runs=True),
+    "run": Command(
+        "do what is not finished yet, then report; goes on after any interruption",
+        "run{} --seeds 0-4 embedded.train.steps=200",
+        starts_runs=True,
+    ),
+    "status": Command("state and last rewards of every run, also while they run", "status{}"),
+    "report": Command("write tables, figures and verdicts, and print the table", "report{}"),
+    "check": Command("is every claim of the experiment supported? exit code 0 or 4", "check{} --json"),
+}
+CLUSTER_COMMANDS = {
+    "rehearse": Command(
+        "run NeMo RL's own main on a CPU, a few steps and a resume, before any GPU is paid for",
+        "rehearse{} --model qwen2.5-7b-instruct",
+    ),
+    "train": Command(
+        "run NeMo RL's own main here with the plug-in registered; the same command resumes",
+        "train{} --model qwen2.5-7b-instruct --arms gdpo --seeds 0",
+    ),
+    "launch": Command(
+        "render and submit the jobs of a cluster: models x arms x seeds",
+        "launch{} --to slurm --dry-run --model qwen2.5-7b-instruct",
+    ),
+    "checkpoint": Command(
+        "export a checkpoint of NeMo RL to Hugging Face format, and verify it",
+        "checkpoint export runs/tool_calling/paper/qwen2.5-7b-instruct/gdpo/seed0@latest --to export",
+    ),
+}
+"""What ``gdpo`` does with NeMo RL; the arguments are in ``cluster_commands``."""
+LIST = Command("experiments, their scales and arms, and how far they are", "list")

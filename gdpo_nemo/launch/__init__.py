@@ -188,7 +188,7 @@ def _local(
 
 def _claim(jobs: Sequence[TrainingJob], provenance: Mapping[str, Any]) -> None:
     for job in jobs:
-        RunDir.claim(job.dir.path, job.settings, provenance)
+        RunDir.claim(job.dir.path, job.settings, {**provenance, "seed": job.seed})
 
 
 def states(tree: RunTree, *, ask: bool = True) -> list[dict[str, Any]]:

@@ -24,6 +24,7 @@ from string import Template
 from gdpo_nemo.errors import PrerequisiteError, UsageError
 from gdpo_nemo.launch.job import IN_IMAGE, MODULE, TrainingJob, check_package, missing_options, package_root
 from gdpo_nemo.launch.options import option
+from gdpo_nemo.provenance import SECRET_NAME
 
 RAY_SUB = "ray.sub"
 SIGNAL_S = 120
@@ -34,7 +35,6 @@ REQUIRED = {
     "container": "IMAGE: of NeMo RL v0.7.0, in a registry or a squashfs file (docker/Dockerfile adds this package)",
     "nemo_rl": "DIR: a NeMo RL checkout with ray.sub, on a file system that all nodes share (or set NEMO_RL_PATH)",
 }
-SECRET = re.compile(r"TOKEN|SECRET|PASSWORD|KEY", re.IGNORECASE)
 TIME = re.compile(r"(?:(?P<days>\d+)-)?(?P<parts>\d+(?::\d+){0,2})")
 TEMPLATES = "templates"
 
@@ -85,7 +85,7 @@ class SlurmOptions:
             name, equals, _ = assignment.partition("=")
             if not equals or not name.isidentifier():
                 raise UsageError(f"--export {assignment!r} is not of the form NAME=VALUE")
-            if SECRET.search(name):
+            if SECRET_NAME.search(name):
                 raise UsageError(
                     f"--export {name}=... would be written into a file; set {name} in the environment of this command, "
                     "Slurm passes it on"

@@ -16,6 +16,7 @@ from gdpo_nemo.cluster.constraints import host_violations
 from gdpo_nemo.cluster.refusals import refusals
 from gdpo_nemo.errors import ConfigError, PrerequisiteError, UsageError
 from gdpo_nemo.launch.job import MODULE
+from gdpo_nemo.method import own_code
 from gdpo_nemo.rewards import REWARDS
 from gdpo_nemo.run_dir import RunDir
 from gdpo_nemo.suite.answer import Answer, table
@@ -33,7 +34,7 @@ def train(options: argparse.Namespace, request: Request) -> Answer:
     found = host.locate()
     job.check()
     job.write_config()
-    RunDir.claim(job.dir.path, job.settings, provenance.collect(sys.argv))
+    RunDir.claim(job.dir.path, job.settings, _provenance(target) | {"seed": job.seed})
     print(f"{found.description}; {job.name} of {job.model}, everything goes to {job.dir.path}", flush=True)
     _become([sys.executable, "-m", MODULE, "--config", str(job.config_path)], found.environment(), found.root)
 
@@ -78,7 +79,7 @@ def launch_runs(options: argparse.Namespace, request: Request) -> Answer:
                 chosen,
                 tree,
                 dry_run=options.dry_run,
-                provenance=provenance.collect(sys.argv),
+                provenance=_provenance(of_model[0], getattr(chosen, "container", "") or getattr(chosen, "image", "")),
                 environment=_host_environment() if options.to == "local" and not options.dry_run else None,
             )
         )
@@ -109,6 +110,12 @@ def checkpoint(options: argparse.Namespace, request: Request) -> Answer:
 
     exported = export(request.target, options.to, launch.read_options(options, ExportOptions), locate=host.locate)
     return Answer(exported.text, exported.data)
+
+
+def _provenance(target: Target, container: str = "") -> dict[str, Any]:
+    gdpo = target.run.gdpo
+    data = gdpo.data.model_dump(mode="json") if gdpo.data else {}
+    return provenance.collect(sys.argv, own_code(gdpo), task=gdpo.task, data=data, container=container or None)
 
 
 def add_arguments(command: str, parser: argparse.ArgumentParser, in_script: bool) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import os
 import shlex
@@ -17,7 +18,7 @@ import gdpo_nemo
 from gdpo_nemo.errors import GdpoError, UnknownNameError, UsageError
 from gdpo_nemo.suite import planning, programs, reporting, running, status
 from gdpo_nemo.suite.answer import Answer
-from gdpo_nemo.suite.commands import CLUSTER_COMMANDS, COMMANDS, LIST
+from gdpo_nemo.suite.commands import CLUSTER_COMMANDS, COMMANDS, LIST, TOOLS, Command, Tool
 from gdpo_nemo.suite.experiment import Experiment
 from gdpo_nemo.suite.grid import Selection, parse_seeds, split_names
 
@@ -70,6 +71,8 @@ def _answer(arguments: list[str], experiment: Experiment | None) -> tuple[Answer
             raise UsageError(f"{options.command} does not take {override!r}; see {program} {options.command} --help")
     if options.command in CLUSTER_COMMANDS or _on_cluster(options, experiment):
         return _cluster_answer(experiment, options, overrides), options.json
+    if options.command in TOOLS:
+        return importlib.import_module(TOOLS[options.command].module).answer(options), options.json
     if options.command == "list":
         return status.list_programs(options.out or Path("runs")), options.json
     found = replace(programs.find(sys.argv[0]), experiment=experiment) if experiment else programs.find(options.target)
@@ -152,7 +155,7 @@ def _selection(program: programs.Program, options: argparse.Namespace, overrides
 
 def _with_command(arguments: list[str], experiment: Experiment | None) -> list[str]:
     """The arguments with a command in front; a script without one runs."""
-    commands = [*COMMANDS, *CLUSTER_COMMANDS, *([] if experiment else ["list"])]
+    commands = [*COMMANDS, *CLUSTER_COMMANDS, *([] if experiment else ["list", *TOOLS])]
     first = arguments[0] if arguments else ""
     if first in commands or first in ("-h", "--help", "--version"):
         return arguments
@@ -180,10 +183,12 @@ def _as_launch(arguments: list[str]) -> list[str]:
 def build_parser(program: str, experiment: Experiment | None, wanted: str = "") -> argparse.ArgumentParser:
     """The parser of ``gdpo`` (with a TARGET) or of one experiment's script (without).
 
-    Cluster commands have arguments only when ``wanted`` is one: theirs are read from what they start.
+    Cluster commands and tools have arguments only when ``wanted``: their modules are not imported for nothing.
     """
     target = "" if experiment else " tool_calling"
-    commands = COMMANDS | CLUSTER_COMMANDS | ({} if experiment else {"list": LIST})
+    commands: dict[str, Command | Tool] = {**COMMANDS, **CLUSTER_COMMANDS}
+    if not experiment:
+        commands |= {"list": LIST, **TOOLS}
     examples = "\n".join(f"  {program} {command.example.format(target)}" for command in commands.values())
     parser = argparse.ArgumentParser(
         prog=program,
@@ -203,21 +208,24 @@ def build_parser(program: str, experiment: Experiment | None, wanted: str = "") 
             formatter_class=argparse.RawDescriptionHelpFormatter,
             allow_abbrev=False,
         )
-        if name in CLUSTER_COMMANDS:
+        if isinstance(command, Tool):
+            if name == wanted:
+                importlib.import_module(command.module).add_arguments(own)
+        elif name in CLUSTER_COMMANDS:
             if name == wanted:
                 _add_cluster_arguments(name, own, in_script=experiment is not None)
         elif name != "list":
             if not experiment:
                 own.add_argument("target", help="an experiment (gdpo list), a script, or the config of one arm")
             _add_selection(own)
-        if command.starts_runs:
+        if isinstance(command, Command) and command.starts_runs:
             _add_running(own)
         if name == "plan":
             own.add_argument(
                 "--cluster", metavar="4n8g", help="a file of configs/cluster/ (default: the smallest that fits)"
             )
             own.add_argument("--gpu", default="h100", metavar="h100", help="a100, h100 (default), h200 or b200")
-        if name not in CLUSTER_COMMANDS:
+        if name not in CLUSTER_COMMANDS and name not in TOOLS:
             own.add_argument(
                 "--out", type=Path, metavar="DIR", help="folder of all runs (default: runs; with --smoke runs/smoke)"
             )

@@ -45,3 +45,27 @@ CLUSTER_COMMANDS = {
 }
 """What ``gdpo`` does with NeMo RL; the arguments are in ``cluster_commands``."""
 LIST = Command("experiments, their scales and arms, and how far they are", "list")
+
+
+@dataclass(frozen=True)
+class Tool:
+    """A command about files, not about an experiment: its module has ``add_arguments(parser)`` and ``answer(options)``.
+
+    Attributes:
+        summary, example: as of ``Command``.
+        module: imported only when the command is used.
+    """
+
+    summary: str
+    example: str
+    module: str
+
+
+TOOLS = {
+    "diff": Tool(
+        "what differs between two runs: configuration, code, packages, machine, results",
+        "diff runs/tool_calling/embedded/tiny/grpo/seed0 runs/tool_calling/embedded/tiny/gdpo/seed0",
+        "gdpo_nemo.suite.comparing",
+    ),
+}
+"""Commands of ``gdpo`` alone, not of a script."""

@@ -45,9 +45,12 @@ def run(selection: Selection, jobs: int | None, fresh: bool, again: str) -> Answ
         _wait_for_orphans([grid.base, *grid.runs])
         if fresh:
             _clear(selection, grid)
-        provenance = collect([Path(sys.argv[0]).name, *sys.argv[1:]], own_code(grid.base.config.gdpo))
+        gdpo = grid.base.config.gdpo
+        data = gdpo.data.model_dump(mode="json") if gdpo.data else {}
+        command = [Path(sys.argv[0]).name, *sys.argv[1:]]
+        provenance = collect(command, own_code(gdpo), task=gdpo.task, data=data)
         for each in (grid.base, *grid.runs):
-            RunDir.claim(each.dir.path, each.settings, provenance)
+            RunDir.claim(each.dir.path, each.settings, provenance | {"seed": each.config.seed})
         finished = [each for each in grid.runs if each.dir.state() == "finished"]
         if finished:
             say(f"{len(finished)} of {len(grid.runs)} runs already finished, reused")

@@ -7,20 +7,29 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from gdpo_nemo.errors import InputError
+
+WEIGHTS_ROUNDING = 1e-6
+
 
 @dataclass(frozen=True)
 class Column:
-    """One column of a table, computed from the samples of the final evaluation.
+    """One column of a table, computed from the samples of one benchmark.
 
     Attributes:
         name: short name, used in claims and in files.
         title: heading.
-        reward: which reward's per-sample values it reads.
+        reward: which per-sample value of the scores it reads.
         at_least: None for the mean of the values; a number for the share of samples
             with a value of at least that, less 1e-9 for rounding (printed in percent).
         unit: ``%`` (values are multiplied by 100) or empty.
         digits: decimals printed.
         better: which direction marks the best arm.
+        benchmark: the evaluation it reads, a folder below ``<run>/eval/``.
+        strata: question group -> weight. The column is the weighted sum of the groups' means, and groups without
+            a weight are no part of it. None: the mean over all questions.
+        reference: name of the paper's column, in the table that the exhibit names; None where the paper has none.
+        share: whether a sample's value is 0 or 1, so that the column is a share; implied by ``at_least``.
     """
 
     name: str
@@ -30,6 +39,28 @@ class Column:
     unit: Literal["%", ""] = "%"
     digits: int = 1
     better: Literal["higher", "lower"] = "higher"
+    benchmark: str = "heldout"
+    strata: Mapping[str, float] | None = None
+    reference: str | None = None
+    share: bool = False
+
+    def __post_init__(self) -> None:
+        if self.strata is not None:
+            weights = list(self.strata.values())
+            if not weights or min(weights) <= 0 or abs(sum(weights) - 1) > WEIGHTS_ROUNDING:
+                raise InputError(
+                    f"column {self.name!r}: the weights of its strata must be positive and add up to 1, got {weights}"
+                )
+
+    @property
+    def is_share(self) -> bool:
+        """Whether each sample counts as 0 or 1."""
+        return self.share or self.at_least is not None
+
+    @property
+    def factor(self) -> float:
+        """From a value to the printed unit."""
+        return 100.0 if self.unit == "%" else 1.0
 
 
 @dataclass(frozen=True)
@@ -40,6 +71,40 @@ class Claim:
     relation: Literal[">", "<"]
     right: str
     on: str
+
+
+@dataclass(frozen=True)
+class Exhibit:
+    """One table or figure, of the paper or of the embedded scale, as an experiment declares it.
+
+    Attributes:
+        name: ``table1``, ``figure4``, ``embedded``; unique over all experiments but for ``embedded``.
+        title: one line.
+        kind: ``table``; ``curves``: rewards over training; ``tradeoff``: two columns against each other, one point per
+            arm (figure 6); ``groups``: distinct advantage groups, computed and not run (figure 3).
+        scale: of the runs it shows.
+        models: as in the names of the run directories, one row group each; empty where it needs no run.
+        arms: in the order of the rows; the base model stands above them where ``base`` is set.
+        columns: of a table; the two axes (x, y) of a tradeoff.
+        rewards: of curves, one panel each.
+        claims: what its table judges.
+        reference: the paper's table in ``repro/references/tables.json``; None where the paper's numbers are not known.
+        needs: what it takes to run it, in words.
+        base: whether the model before training is a row.
+    """
+
+    name: str
+    title: str
+    kind: Literal["table", "curves", "tradeoff", "groups"]
+    scale: Literal["embedded", "paper"] = "paper"
+    models: tuple[str, ...] = ()
+    arms: tuple[str, ...] = ()
+    columns: tuple[Column, ...] = ()
+    rewards: tuple[str, ...] = ()
+    claims: tuple[Claim, ...] = ()
+    reference: str | None = None
+    needs: str = ""
+    base: bool = True
 
 
 @dataclass(frozen=True)
@@ -68,6 +133,8 @@ class ReportSpec:
         labels: arm -> name in tables and legends; an arm without runs may be named here and in a claim.
         reward_ranges: reward -> (lowest, highest) value it can give; intervals are cut there and curves span it.
         level: of every interval.
+        exhibit: name of the table or figure, the first part of every cell's key.
+        reference: see ``Exhibit``.
     """
 
     experiment: str
@@ -83,3 +150,5 @@ class ReportSpec:
     labels: Mapping[str, str]
     reward_ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     level: float = 0.95
+    exhibit: str = "embedded"
+    reference: str | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -20,6 +21,9 @@ SCALES = {
 }
 
 
+CellVerdict = Literal["reproduced", "direction", "not_reproduced", "underpowered", "not_run"]
+
+
 @dataclass(frozen=True)
 class Cell:
     """One number with its interval and counts.
@@ -34,6 +38,12 @@ class Cell:
         num_ungraded: of them.
         best: better than every other arm by the paired interval.
         note: ``not run`` or ``ungraded``, else empty.
+        key: ``<exhibit>:<model>/<arm>/<column>``, what ``gdpo explain`` takes.
+        paper: the paper's number in the printed unit; None at embedded scale and where it is not known.
+        band: where our number should fall if it reproduces the paper's, see ``gdpo_nemo.report.band``; None without
+            a number of the paper's or without a spread to derive it from.
+        verdict: of our number against the paper's; None where there is no number of the paper's.
+        runs: the runs behind it, as ``<model>/<arm>/seed<N>``: their folders below ``<runs>/<experiment>/<scale>/``.
     """
 
     value: float | None = None
@@ -45,11 +55,16 @@ class Cell:
     num_ungraded: int = 0
     best: bool = False
     note: str = ""
+    key: str = ""
+    paper: float | None = None
+    band: Interval | None = None
+    verdict: CellVerdict | None = None
+    runs: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class TableRow:
-    """One model or arm."""
+    """One arm, or the model before training; ``group`` is the model, whose rows stand together."""
 
     arm: str
     label: str
@@ -57,6 +72,7 @@ class TableRow:
     seeds_used: tuple[int, ...]
     num_questions: int
     cells: tuple[Cell, ...]
+    group: str = ""
 
     @property
     def size(self) -> str:
@@ -78,6 +94,8 @@ class Table:
         columns: headings and digits.
         rows: the base model, then the arms.
         claims: one line per verdict.
+        power: what the runs can and cannot tell, one line per claim; stands first.
+        synthetic: whether the runs were made up; every rendering says so.
         missing: runs without a result, one line per arm and reason.
         deviations: known differences from the paper.
     """
@@ -91,6 +109,8 @@ class Table:
     claims: tuple[str, ...]
     missing: tuple[str, ...]
     deviations: tuple[tuple[str, str], ...]
+    power: tuple[str, ...] = ()
+    synthetic: bool = False
 
 
 def build_table(spec: ReportSpec, evaluations: Evaluations, verdicts: tuple[Verdict, ...]) -> Table:

@@ -9,10 +9,12 @@ from typing import Any
 
 from gdpo_nemo.errors import InputError
 from gdpo_nemo.files import write_text
-from gdpo_nemo.report import curves, render
+from gdpo_nemo.report import render
+from gdpo_nemo.report.figures import curves
 from gdpo_nemo.report.samples import Evaluations, read_evaluations, run_name
 from gdpo_nemo.report.spec import ReportSpec
 from gdpo_nemo.report.table import Table, build_table
+from gdpo_nemo.report.training import read_training
 from gdpo_nemo.report.verdict import Verdict, judge
 
 
@@ -48,7 +50,7 @@ def build(spec: ReportSpec, out: Path) -> Report:
     evaluations = read_evaluations(spec)
     verdicts = tuple(judge(spec, evaluations, claim) for claim in spec.claims)
     table = build_table(spec, evaluations, verdicts)
-    lines = curves.read_curves(spec)
+    lines = curves.curves_of(spec, read_training(spec.runs))
     text = render.to_text(table)
 
     out.mkdir(parents=True, exist_ok=True)
@@ -58,8 +60,7 @@ def build(spec: ReportSpec, out: Path) -> Report:
     document = json.dumps(_document(spec, evaluations, verdicts), indent=2, allow_nan=False)
     write_text(out / "verdict.json", document + "\n")
     if spec.curves:
-        write_text(out / "curves.csv", curves.to_csv(lines))
-        curves.write_figure(spec, lines, out / "curves")
+        curves.write_curves(spec, lines, out / "curves")
     return Report(text, list(verdicts), evaluations.missing(), table)
 
 

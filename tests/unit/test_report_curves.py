@@ -8,8 +8,11 @@ import numpy as np
 import pytest
 from matplotlib.collections import PolyCollection
 
-from gdpo_nemo.report.curves import colours, draw_figure, quartiles, read_curves, to_csv, write_figure
+from gdpo_nemo.errors import UnknownNameError
+from gdpo_nemo.report.figures.curves import curves_of, draw_curves, quartiles, to_csv, write_curves
+from gdpo_nemo.report.figures.style import colours
 from gdpo_nemo.report.spec import Column, ReportSpec
+from gdpo_nemo.report.training import read_training
 from gdpo_nemo.run_dir import RunDir
 
 RANGES = {"format": (0.0, 1.0), "correct": (-3.0, 3.0)}
@@ -39,6 +42,10 @@ def make_spec(root, arms, seeds=(0, 1, 2), curves=("format", "correct"), ranges=
     )
 
 
+def read_curves(spec):
+    return curves_of(spec, read_training(spec.runs))
+
+
 def panels(figure):
     return [axes for axes in figure.axes if axes.axison]
 
@@ -58,8 +65,8 @@ def legend(figure):
 def test_csv_is_long_and_leaves_ungraded_steps_empty(tmp_path):
     write_metrics(tmp_path / "gdpo" / "seed0", format=[0.1, math.nan, 0.3], correct=[1.0, -2.0, 1 / 3])
     rows = list(csv.DictReader(io.StringIO(to_csv(read_curves(make_spec(tmp_path, ("gdpo",)))))))
-    assert [row["value"] for row in rows if row["reward"] == "format"] == ["0.1", "", "0.3"]
-    assert [float(row["value"]) for row in rows if row["reward"] == "correct"] == [1.0, -2.0, 1 / 3]
+    assert [row["value"] for row in rows if row["name"] == "format"] == ["0.1", "", "0.3"]
+    assert [float(row["value"]) for row in rows if row["name"] == "correct"] == [1.0, -2.0, 1 / 3]
     assert {(row["arm"], row["seed"]) for row in rows} == {("gdpo", "0")}
     assert [row["step"] for row in rows[:3]] == ["1", "2", "3"]
 
@@ -69,12 +76,12 @@ def test_middle_line_is_the_median_and_the_band_the_quartiles(tmp_path):
         write_metrics(tmp_path / "gdpo" / f"seed{seed}", format=[value, value / 2], correct=[0.0, math.nan])
     spec = make_spec(tmp_path, ("gdpo",))
     curves = read_curves(spec)
-    steps, summary = quartiles([curve for curve in curves if curve.reward == "format"])
+    steps, summary = quartiles([curve for curve in curves if curve.name == "format"])
     assert steps.tolist() == [1, 2]
     assert summary[:, 0] == pytest.approx([0.05, 0.1, 0.45])
-    steps, summary = quartiles([curve for curve in curves if curve.reward == "correct"])
+    steps, summary = quartiles([curve for curve in curves if curve.name == "correct"])
     assert np.isnan(summary[:, 1]).all() and summary[:, 0].tolist() == [0, 0, 0]
-    axes = panels(draw_figure(spec, curves))[0]
+    axes = panels(draw_curves(spec, curves))[0]
     assert [line.get_ydata().tolist() for line in thick(axes)] == [[0.1, 0.05]]
     assert len(axes.lines) == 4 and len(bands(axes)) == 1
     band = bands(axes)[0].get_paths()[0].vertices
@@ -86,7 +93,7 @@ def test_median_ends_where_the_shortest_seed_ends_and_an_empty_run_does_not_coun
     write_metrics(tmp_path / "gdpo" / "seed1", format=[0.3, 0.4], correct=[0.0] * 2)
     RunDir.claim(tmp_path / "gdpo" / "seed2", {}, {})
     spec = make_spec(tmp_path, ("gdpo", "grpo"))
-    figure = draw_figure(spec, read_curves(spec))
+    figure = draw_curves(spec, read_curves(spec))
     axes = panels(figure)[0]
     assert thick(axes)[0].get_ydata() == pytest.approx([0.2, 0.3])
     assert sorted(len(line.get_xdata()) for line in axes.lines) == [2, 2, 4]
@@ -96,7 +103,7 @@ def test_median_ends_where_the_shortest_seed_ends_and_an_empty_run_does_not_coun
 def test_one_seed_has_no_band(tmp_path):
     write_metrics(tmp_path / "gdpo" / "seed1", format=[0.1, 0.2], correct=[0.0, 0.0])
     spec = make_spec(tmp_path, ("gdpo",))
-    figure = draw_figure(spec, read_curves(spec))
+    figure = draw_curves(spec, read_curves(spec))
     assert [len(bands(axes)) for axes in panels(figure)] == [0, 0]
     assert legend(figure) == ["GDPO (n = 1)"]
 
@@ -104,11 +111,11 @@ def test_one_seed_has_no_band(tmp_path):
 def test_panels_span_the_declared_range(tmp_path):
     write_metrics(tmp_path / "gdpo" / "seed0", format=[0.5, 0.6], correct=[1.0, 1.1])
     spec = make_spec(tmp_path, ("gdpo",))
-    axes = panels(draw_figure(spec, read_curves(spec)))
+    axes = panels(draw_curves(spec, read_curves(spec)))
     assert [axes[i].get_ylim() for i in (0, 1)] == [pytest.approx((-0.04, 1.04)), pytest.approx((-3.24, 3.24))]
     assert [one.get_title() for one in axes] == ["format", "correct"]
     free = make_spec(tmp_path, ("gdpo",), ranges={})
-    low, high = panels(draw_figure(free, read_curves(free)))[0].get_ylim()
+    low, high = panels(draw_curves(free, read_curves(free)))[0].get_ylim()
     assert 0.4 < low < 0.5 and 0.6 < high < 0.7
 
 
@@ -117,7 +124,7 @@ def test_one_panel_per_reward(tmp_path, count):
     names = tuple(f"reward{i}" for i in range(count))
     write_metrics(tmp_path / "gdpo" / "seed0", **{name: [0.1, 0.2] for name in names})
     spec = make_spec(tmp_path, ("gdpo",), curves=names)
-    assert [axes.get_title() for axes in panels(draw_figure(spec, read_curves(spec)))] == list(names)
+    assert [axes.get_title() for axes in panels(draw_curves(spec, read_curves(spec)))] == list(names)
 
 
 def test_an_arm_keeps_its_colour_whatever_stands_beside_it():
@@ -130,9 +137,9 @@ def test_files_do_not_depend_on_the_readers_matplotlib_settings(tmp_path):
     write_metrics(tmp_path / "gdpo" / "seed0", format=[0.5, 0.6], correct=[1.0, math.nan])
     spec = make_spec(tmp_path, ("gdpo", "grpo"))
     curves = read_curves(spec)
-    write_figure(spec, curves, tmp_path / "one")
+    write_curves(spec, curves, tmp_path / "one")
     with matplotlib.rc_context({"font.size": 30, "savefig.dpi": 30, "axes.facecolor": "red"}):
-        write_figure(spec, curves, tmp_path / "two")
+        write_curves(spec, curves, tmp_path / "two")
         assert matplotlib.rcParams["font.size"] == 30
     for suffix in (".png", ".pdf"):
         assert (tmp_path / f"one{suffix}").read_bytes() == (tmp_path / f"two{suffix}").read_bytes()
@@ -143,6 +150,25 @@ def test_files_do_not_depend_on_the_readers_matplotlib_settings(tmp_path):
 
 def test_nothing_run_draws_empty_panels(tmp_path):
     spec = make_spec(tmp_path, ("gdpo", "grpo"))
-    figure = draw_figure(spec, read_curves(spec))
+    figure = draw_curves(spec, read_curves(spec))
     assert [axes.texts[0].get_text() for axes in panels(figure)] == ["no finished step yet"] * 2
     assert legend(figure) == ["GDPO (not run)", "GRPO (not run)"]
+
+
+def test_a_metric_with_a_slash_has_a_panel_of_its_own(tmp_path):
+    run = RunDir.claim(tmp_path / "gdpo" / "seed0", {"kind": "train"}, {})
+    for step, longest in ((1, 20), (2, 17)):
+        run.append_metrics({"step": step, "reward/format/mean": 0.5, "length/max": longest})
+    spec = make_spec(tmp_path, ("gdpo",), curves=("format", "length/max"))
+    axes = panels(draw_curves(spec, read_curves(spec)))[1]
+    assert (axes.get_title(), axes.get_ylabel()) == ("longest response of the batch", "tokens")
+    assert thick(axes)[0].get_ydata().tolist() == [20, 17]
+
+
+@pytest.mark.parametrize(("asked", "named"), [("fromat", "format"), ("length/mx", "length/max")])
+def test_a_curve_that_no_run_logged_is_an_error_that_names_what_there_is(tmp_path, asked, named):
+    RunDir.claim(tmp_path / "gdpo" / "seed0", {}, {}).append_metrics(
+        {"step": 1, "reward/format/mean": 0.5, "length/max": 3}
+    )
+    with pytest.raises(UnknownNameError, match=named):
+        read_curves(make_spec(tmp_path, ("gdpo",), curves=(asked,)))

@@ -327,7 +327,7 @@ METRICS = {
     *(f"reward/{name}/{number}" for name in ("format", "correct") for number in ("mean", "std")),
     *(f"reward/{name}/{number}" for name in ("format", "correct") for number in ("frac_dead_groups", "frac_missing")),
     *("advantage/format/share", "advantage/correct/share", "advantage/amplification", "advantage/frac_conflict"),
-    *("groups/alive", "groups/total", "length/mean", "frac_truncated"),
+    *("groups/alive", "groups/total", "length/mean", "length/max", "frac_truncated"),
     *("step", "loss", "grad_norm", "kl", "entropy", "clip_fraction"),
 }
 
@@ -337,7 +337,7 @@ def test_every_step_has_all_its_numbers_and_no_clock(whole):
         assert set(row) == METRICS
         assert all(math.isfinite(value) for value in row.values())
         assert 0 <= row["reward/format/mean"] <= 1 and -3 <= row["reward/correct/mean"] <= 3
-        assert row["groups/total"] == 4 and 0 < row["length/mean"] <= 20
+        assert row["groups/total"] == 4 and 0 < row["length/mean"] <= row["length/max"] <= 20
     assert whole.result()["steps"] == 6
     assert whole.result()["evaluation"]["questions"] == 8
 

@@ -91,8 +91,8 @@ def train_step(
     scored = time.perf_counter()
     metrics = health.as_metrics() | method.failures(vectors)
     metrics |= update(model, reference, optimizer, samples, advantages_B, spec)
-    metrics["length/mean"] = sum(rollout.length_tokens for rollout in samples.rollouts) / len(vectors)
-    metrics["frac_truncated"] = sum(rollout.truncated for rollout in samples.rollouts) / len(vectors)
+    tokens, cut = zip(*((rollout.length_tokens, rollout.truncated) for rollout in samples.rollouts), strict=True)
+    metrics |= {"length/mean": sum(tokens) / len(cut), "length/max": max(tokens), "frac_truncated": sum(cut) / len(cut)}
     return metrics, dict(sample_s=sampled - started, score_s=scored - sampled, update_s=time.perf_counter() - scored)
 
 

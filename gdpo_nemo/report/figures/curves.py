@@ -1,0 +1,161 @@
+"""Curves over training, one panel per reward or metric, the same style for an arm in every figure.
+
+Thick line: median over the seeds, drawn as far as every seed got. Band: their inter-quartile range
+(linear interpolation, from two seeds on). Thin lines: the seeds. Nothing is smoothed.
+
+A curve is named by a reward (its mean over the batch of each step) or by a key of ``metrics.jsonl`` with a slash,
+such as ``length/max``, the longest response of the batch. Figures 1b, 4, 5 and 7 of arXiv 2601.05242.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gdpo_nemo.report.figures import style
+from gdpo_nemo.report.spec import ReportSpec
+from gdpo_nemo.report.training import Training
+from gdpo_nemo.stats.intervals import FloatArray
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+MAX_PANELS_PER_ROW = 3
+MARGIN = 0.04
+NOTE = "Thick line: median over seeds. Band: inter-quartile range. Thin lines: single seeds. Not smoothed."
+TITLES = {"length/max": "longest response of the batch", "length/mean": "mean response length"}
+UNITS = {"length/max": "tokens", "length/mean": "tokens"}
+
+
+@dataclass(frozen=True, eq=False)
+class Curve:
+    """One reward or metric of one run, NaN at a step where nothing was graded."""
+
+    arm: str
+    seed: int
+    name: str
+    steps_T: FloatArray
+    values_T: FloatArray
+
+
+def title(name: str) -> str:
+    """Heading of a panel: a reward's own name, or a metric's in words."""
+    return TITLES.get(name, name)
+
+
+def axis_label(name: str) -> str:
+    """What the values of a panel are."""
+    return UNITS.get(name, "value per step") if "/" in name else "mean reward of the batch"
+
+
+def curves_of(spec: ReportSpec, trainings: Mapping[tuple[str, int], Training]) -> list[Curve]:
+    """Every curve that exists so far; a run without a finished step has none.
+
+    Raises:
+        UnknownNameError: a run logged rewards or metrics, but not the one asked for.
+    """
+    return [
+        Curve(arm, seed, name, training.steps_T, training.of(name))
+        for (arm, seed), training in trainings.items()
+        for name in spec.curves
+    ]
+
+
+def to_csv(curves: Sequence[Curve]) -> str:
+    """Long format; an ungraded step has an empty value."""
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow(["arm", "seed", "step", "name", "value"])
+    for curve in curves:
+        for step, value in zip(curve.steps_T.tolist(), curve.values_T.tolist(), strict=True):
+            writer.writerow([curve.arm, curve.seed, int(step), curve.name, "" if math.isnan(value) else repr(value)])
+    return buffer.getvalue()
+
+
+def quartiles(curves: Sequence[Curve]) -> tuple[FloatArray, FloatArray]:
+    """Steps that every curve has reached, and [3, steps]: lower quartile, median, upper quartile over seeds."""
+    steps = sorted(set.intersection(*(set(curve.steps_T.tolist()) for curve in curves)))
+    table_S_T = np.full((len(curves), len(steps)), np.nan)
+    for s, curve in enumerate(curves):
+        at = dict(zip(curve.steps_T.tolist(), curve.values_T.tolist(), strict=True))
+        table_S_T[s] = [at[step] for step in steps]
+    summary = np.full((3, len(steps)), np.nan)
+    some = ~np.isnan(table_S_T).all(axis=0)
+    if some.any():
+        summary[:, some] = np.nanquantile(table_S_T[:, some], [0.25, 0.5, 0.75], axis=0)
+    return np.array(steps), summary
+
+
+def write_curves(spec: ReportSpec, curves: Sequence[Curve], stem: Path) -> None:
+    """Write ``<stem>.csv``, ``.png`` and ``.pdf``.
+
+    Raises:
+        PrerequisiteError: matplotlib is not installed; the CSV has been written.
+    """
+    style.write_figure(lambda: draw_curves(spec, curves), to_csv(curves), stem)
+
+
+def draw_curves(spec: ReportSpec, curves: Sequence[Curve]) -> Figure:
+    """The figure itself; a legend entry for every arm, run or not."""
+    from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
+    from matplotlib.lines import Line2D
+
+    arms = list(dict.fromkeys(arm for arm, _ in spec.runs))
+    palette = style.colours(arms)
+    num_columns = 2 if len(spec.curves) == 4 else min(len(spec.curves), MAX_PANELS_PER_ROW)
+    num_rows = math.ceil(len(spec.curves) / num_columns)
+    width = max(4.2 * num_columns, 6.0)
+    figure = Figure(figsize=(width, 2.9 * num_rows + 0.9), layout=ConstrainedLayoutEngine(h_pad=0.08))
+    panels = figure.subplots(num_rows, num_columns, squeeze=False).flatten()
+    for panel, name in zip(panels, spec.curves, strict=False):
+        _draw_panel(panel, name, arms, palette, curves)
+        _set_range(panel, spec.reward_ranges.get(name))
+    for panel in panels[len(spec.curves) :]:
+        panel.set_axis_off()
+    handles = []
+    for arm in arms:
+        seeds = {curve.seed for curve in curves if curve.arm == arm}
+        label = f"{spec.labels.get(arm, arm)} (n = {len(seeds)})" if seeds else f"{spec.labels.get(arm, arm)} (not run)"
+        handles.append(Line2D([], [], color=palette[arm], linewidth=2.2, label=label))
+    per_row = max(1, round(width / 2.8))
+    figure.legend(handles=handles, loc="outside upper center", ncols=min(len(arms), per_row), frameon=False)
+    figure.supxlabel(NOTE, fontsize=8, color="0.35")
+    return figure
+
+
+def _draw_panel(
+    panel: Axes, name: str, arms: Sequence[str], palette: Mapping[str, str], curves: Sequence[Curve]
+) -> None:
+    panel.set_title(title(name), fontsize=11)
+    panel.set_xlabel("training step")
+    panel.set_ylabel(axis_label(name))
+    style.plain(panel)
+    drawn = False
+    for z, arm in enumerate(arms):
+        own = [curve for curve in curves if curve.arm == arm and curve.name == name]
+        look: dict[str, Any] = {"color": palette[arm], "solid_capstyle": "round"}
+        for curve in own:
+            panel.plot(curve.steps_T, curve.values_T, linewidth=0.7, alpha=0.45, zorder=2 + z / 100, **look)
+        if own:
+            drawn = True
+            steps, (lower, median, upper) = quartiles(own)
+            if len(own) > 1:
+                panel.fill_between(steps, lower, upper, color=palette[arm], alpha=0.18, linewidth=0, zorder=1.5)
+            panel.plot(steps, median, linewidth=2.0, zorder=3 + z / 100, **look)
+    if not drawn:
+        panel.text(0.5, 0.5, "no finished step yet", transform=panel.transAxes, ha="center", color="0.4")
+
+
+def _set_range(panel: Axes, declared: tuple[float, float] | None) -> None:
+    if declared is not None:
+        margin = MARGIN * (declared[1] - declared[0])
+        panel.set_ylim(declared[0] - margin, declared[1] + margin)

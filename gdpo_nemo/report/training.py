@@ -1,0 +1,56 @@
+"""What runs logged while they trained, read once: per run one array for each key of ``metrics.jsonl``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from gdpo_nemo.errors import UnknownNameError
+from gdpo_nemo.report.samples import run_name
+from gdpo_nemo.run_dir import RunDir
+from gdpo_nemo.stats.intervals import FloatArray
+
+
+@dataclass(frozen=True, eq=False)
+class Training:
+    """The finished steps of one run.
+
+    Attributes:
+        run: name of the run, its last two folders.
+        steps_T: the steps, rising.
+        metrics: key -> values_T, NaN where a row has no value.
+    """
+
+    run: str
+    steps_T: FloatArray
+    metrics: Mapping[str, FloatArray]
+
+    def of(self, name: str) -> FloatArray:
+        """The mean of a reward over the batch of each step, or, for a name with a slash, the metric of that key.
+
+        Raises:
+            UnknownNameError: the run logged no such reward or metric.
+        """
+        key = name if "/" in name else f"reward/{name}/mean"
+        if key in self.metrics:
+            return self.metrics[key]
+        rewards = sorted({one.split("/")[1] for one in self.metrics if one.startswith("reward/")})
+        known, kind = (sorted(self.metrics), "metric") if "/" in name else (rewards, "reward")
+        raise UnknownNameError(f"{kind} in the metrics of {self.run}", name, known)
+
+
+def read_training(runs: Mapping[tuple[str, int], Path]) -> dict[tuple[str, int], Training]:
+    """(arm, seed) -> what the run has logged so far; a run without a finished step is left out."""
+    return {key: training for key, path in runs.items() if (training := _read(path)) is not None}
+
+
+def _read(path: Path) -> Training | None:
+    rows = RunDir(path).metrics()
+    if not rows:
+        return None
+    keys = [key for key in dict.fromkeys(key for row in rows for key in row) if key != "step"]
+    metrics = {key: np.array([row.get(key, np.nan) for row in rows], dtype=np.float64) for key in keys}
+    return Training(run_name(path), np.array([row["step"] for row in rows], dtype=np.float64), metrics)

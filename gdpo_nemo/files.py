@@ -12,12 +12,14 @@ import math
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from gdpo_nemo.errors import RunDirError
 
 LOCK_ATTEMPTS = 10
+LINES_AT_ONCE = 1000
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
@@ -62,22 +64,63 @@ def _or_null(value: Any) -> Any:
 
 
 def read_jsonl(path: Path) -> list[dict[str, Any]]:
-    """All rows of a JSONL file; a last line without its line break was cut off by a kill and does not count.
+    """All rows of a JSONL file, as ``iterate_jsonl``."""
+    return list(iterate_jsonl(path))
+
+
+def iterate_jsonl(path: Path) -> Iterator[dict[str, Any]]:
+    """Row by row; a last line without its line break was cut off by a kill and does not count. No file: no rows.
 
     Raises:
         RunDirError: any other line is corrupt.
     """
     try:
-        lines = path.read_bytes().split(b"\n")[:-1]
+        handle = open(path, "rb")  # noqa: SIM115
     except FileNotFoundError:
-        return []
-    rows = []
-    for number, line in enumerate(lines, start=1):
+        return
+    with handle:
+        first = 1
+        while lines := list(islice(handle, LINES_AT_ONCE)):
+            if not lines[-1].endswith(b"\n"):
+                lines.pop()
+            yield from _parse(lines, path, first)
+            first += len(lines)
+
+
+def _parse(lines: list[bytes], path: Path, first: int) -> list[dict[str, Any]]:
+    """The objects of some lines: in one go, which halves the time, where each line looks like one object."""
+    if all(line.startswith(b"{") and line.endswith(b"}\n") for line in lines):
         try:
-            rows.append(json.loads(line))
+            rows: list[dict[str, Any]] = json.loads(b"[" + b",".join(lines) + b"]")
+        except ValueError:
+            rows = []
+        if len(rows) == len(lines):
+            return rows
+    rows = []
+    for number, line in enumerate(lines, start=first):
+        try:
+            row = json.loads(line)
         except ValueError as error:
             raise RunDirError(f"{path} line {number} is corrupt: {error}") from error
+        if not isinstance(row, dict):
+            raise RunDirError(f"{path} line {number} is corrupt: it holds a {type(row).__name__}, expected an object")
+        rows.append(row)
     return rows
+
+
+def half_written(path: Path) -> int:
+    """Bytes of a last line without its line break, which a kill left behind; 0 where there is none."""
+    try:
+        with open(path, "rb") as handle:
+            size = handle.seek(0, os.SEEK_END)
+            tail = b""
+            while size and b"\n" not in tail:
+                step = min(size, 65536)
+                size = handle.seek(size - step)
+                tail = handle.read(step) + tail
+    except FileNotFoundError:
+        return 0
+    return len(tail) - tail.rfind(b"\n") - 1
 
 
 @contextlib.contextmanager

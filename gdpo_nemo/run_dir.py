@@ -5,7 +5,7 @@
         provenance.json        code, packages, machine, command line
         metrics.jsonl          one row per finished step, a pure function of config and seed
         checkpoints/step<N>/   complete directories only: written aside, then renamed
-        eval/                  questions.jsonl, generations.jsonl, scores.jsonl of the final evaluation
+        eval/<benchmark>/      every question, answer and score of an evaluation; heldout at the end of a run
         logs/                  output of the process, step times, reports of what a resume dropped
         result.json            written last: a run that has it is finished
         run.lock               held (flock) while a process works here; a crash releases it
@@ -19,7 +19,7 @@ from __future__ import annotations
 import contextlib
 import math
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,6 @@ from gdpo_nemo.files import append_jsonl, hold, is_held, read_json, read_jsonl, 
 
 METRICS = "metrics.jsonl"
 ABSENT = "(absent)"
-EVALUATION_FILES = ("questions", "generations", "scores")
 WAYS_OUT = "Use another place (--out DIR), start these runs again (--fresh), or go back to that configuration."
 
 
@@ -221,17 +220,9 @@ class RunDir:
 
     # ---- evaluation
 
-    def write_evaluation(self, name: str, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Write one of questions, generations or scores, whole."""
-        assert name in EVALUATION_FILES, name
-        path = self.path / "eval" / f"{name}.jsonl"
-        path.parent.mkdir(exist_ok=True)
-        write_text(path, to_jsonl(rows))
-
-    def read_evaluation(self, name: str) -> list[dict[str, Any]]:
-        """Read one of questions, generations or scores."""
-        assert name in EVALUATION_FILES, name
-        return read_jsonl(self.path / "eval" / f"{name}.jsonl")
+    def evaluation_path(self, benchmark: str) -> Path:
+        """Where an evaluation of the run's model lies, see ``evaluation.store``."""
+        return self.path / "eval" / benchmark
 
 
 class RunTree:

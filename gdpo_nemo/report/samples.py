@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from gdpo_nemo.errors import InputError, UnknownNameError
+from gdpo_nemo.evaluation.store import EvaluationStore
 from gdpo_nemo.report.spec import Column, ReportSpec
 from gdpo_nemo.run_dir import RunDir
 from gdpo_nemo.stats.intervals import FloatArray
@@ -135,22 +136,13 @@ def _read(path: Path) -> Evaluation | None:
     result = run.result() if run.exists() else None
     if result is None:
         return None
-    questions = sorted({str(row["row_id"]) for row in run.read_evaluation("questions")})
-    scores = run.read_evaluation("scores")
-    if not questions or not scores:
+    store = EvaluationStore(run.evaluation_path("heldout"))
+    if not store.exists():
         raise InputError(f"{path} is finished but holds no evaluation; run it again from its last checkpoint")
-    described = result.get("evaluation", {}).get("samples_per_question")
-    num_samples = int(described) if described else 1 + max(int(row["index"]) for row in scores)
-    position = {row_id: q for q, row_id in enumerate(questions)}
-    names = list(dict.fromkeys(name for row in scores for name in row["values"]))
-    values = {name: np.full((len(questions), num_samples), np.nan) for name in names}
-    for row in scores:
-        q, index = position.get(str(row["row_id"])), int(row["index"])
-        if q is None or not 0 <= index < num_samples:
-            raise InputError(f"{path}: scores name sample {index} of {row['row_id']!r}, which was not asked")
-        for name, value in row["values"].items():
-            values[name][q, index] = np.nan if value is None else float(value)
-    return Evaluation(run_name(path), tuple(questions), values)
+    matrix = store.score_matrix()
+    order = np.argsort(np.array(matrix.row_ids))
+    values = {name: values_Q_N[order] for name, values_Q_N in matrix.values.items()}
+    return Evaluation(run_name(path), tuple(sorted(matrix.row_ids)), values)
 
 
 def _check_same_questions(first: Evaluation, other: Evaluation) -> None:

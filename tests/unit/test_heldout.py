@@ -5,6 +5,7 @@ from types import MappingProxyType
 import pytest
 
 from gdpo_nemo.evaluation.heldout import evaluate
+from gdpo_nemo.evaluation.store import EvaluationStore
 from gdpo_nemo.method import Method
 from gdpo_nemo.models.sampling import sample
 from gdpo_nemo.prompts.tool_calling import build_prompt
@@ -22,7 +23,9 @@ def evaluated(warm, configure, claim, tmp_path):
         config = configure(*overrides)
         run = claim(tmp_path / f"run{len(list(tmp_path.iterdir()))}", config)
         summary = evaluate(*warm, run, config, Method(config.gdpo))
-        return {name: run.read_evaluation(name) for name in FILES}, summary
+        store = EvaluationStore.open(run.evaluation_path("heldout"))
+        assert store.state() == "complete"
+        return {name: getattr(store, name)() for name in FILES}, summary
 
     return call
 

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from gdpo_nemo.errors import InputError, PrerequisiteError, UnknownNameError
+from gdpo_nemo.errors import InputError, PrerequisiteError, RunDirError, UnknownNameError
+from gdpo_nemo.evaluation.store import EvaluationStore
 from gdpo_nemo.report.builder import build
 from gdpo_nemo.report.spec import Claim, Column, Deviation, ReportSpec
 from gdpo_nemo.run_dir import RunDir
@@ -32,15 +33,23 @@ SHARES = {
 ARMS = tuple(SHARES)
 
 
+def write_evaluation(run, num_samples, questions, scores):
+    shutil.rmtree(run.evaluation_path("heldout"), ignore_errors=True)
+    header = {"benchmark": {"name": "heldout"}, "grader": "default", "model": {}, "sampling": {}}
+    store = EvaluationStore.create(run.evaluation_path("heldout"), header | {"samples_per_question": num_samples})
+    store.write_questions(questions)
+    store.append_scores(scores)
+
+
 def write_run(path, values, *, finish=True, order=None):
     """A run whose final evaluation gave these values: reward -> one list of samples per question, None is ungraded."""
     run = RunDir.claim(path, {"kind": "train"}, {})
     run.append_metrics({"step": 1, **{f"reward/{name}/mean": 0.5 for name in values}})
     num_questions, num_samples = len(next(iter(values.values()))), len(next(iter(values.values()))[0])
-    questions = [{"row_id": f"q{q:03d}", "messages": [], "gold": ""} for q in order or range(num_questions)]
-    run.write_evaluation("questions", questions)
-    run.write_evaluation(
-        "scores",
+    write_evaluation(
+        run,
+        num_samples,
+        [{"row_id": f"q{q:03d}", "messages": [], "gold": ""} for q in order or range(num_questions)],
         [
             {"row_id": f"q{q:03d}", "index": i, "values": {name: values[name][q][i] for name in values}, "reasons": {}}
             for q in order or range(num_questions)
@@ -463,10 +472,12 @@ def test_runs_that_cannot_be_paired_are_refused(tmp_path):
     with pytest.raises(InputError, match="1 samples per question, weak/seed0 has 2"):
         build(spec, tmp_path / "out")
     run = RunDir(tmp_path / "weak" / "seed0")
-    run.write_evaluation("questions", [{"row_id": "q000"}, {"row_id": "other"}])
-    with pytest.raises(InputError, match="was not asked"):
+    other = [{"row_id": "q000"}, {"row_id": "other"}]
+    one = [{"row_id": q, "index": 0, "values": {"format": 1}} for q in ("q000", "q001")]
+    write_evaluation(run, 1, other, one)
+    with pytest.raises(RunDirError, match="was not asked"):
         build(spec, tmp_path / "out")
-    run.write_evaluation("scores", [{"row_id": q, "index": 0, "values": {"format": 1}} for q in ("q000", "other")])
+    write_evaluation(run, 1, other, [one[0], one[1] | {"row_id": "other"}])
     run.finish({"evaluation": {}})
     with pytest.raises(InputError, match=r"different questions, e\.g\. only one has 'other'"):
         build(spec, tmp_path / "out")

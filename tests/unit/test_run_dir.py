@@ -175,13 +175,6 @@ def test_json_files_are_replaced_and_corruption_is_named(tmp_path):
         read_json(path)
 
 
-def test_evaluation_files_round_trip(run):
-    rows = [{"row_id": "a", "index": 0, "values": {"format": 1.0, "correct": None}}]
-    run.write_evaluation("scores", rows)
-    assert run.read_evaluation("scores") == rows
-    assert run.read_evaluation("questions") == []
-
-
 def test_states_follow_the_files(run):
     run.finish({"steps": 4, "evaluation": {}})
     assert run.state() == "finished"

@@ -5,6 +5,7 @@ import math
 
 import pytest
 
+from gdpo_nemo.evaluation.store import EvaluationStore
 from gdpo_nemo.run_dir import RunDir
 from gdpo_nemo.suite.command_line import execute
 from gdpo_nemo.suite.grid import Selection, resolve
@@ -25,7 +26,6 @@ def write(folder, share_by_arm, seeds=(0, 1, 2), overrides=()):
         RunDir.claim(run.dir.path, run.settings, {})
         rows = [f"row{i}" for i in range(QUESTIONS)]
         right = [(7 * i + run.config.seed) % QUESTIONS < share * QUESTIONS for i in range(QUESTIONS)]
-        run.dir.write_evaluation("questions", [{"row_id": row, "messages": [], "gold": ""} for row in rows])
         scores = [
             {
                 "row_id": row,
@@ -35,7 +35,10 @@ def write(folder, share_by_arm, seeds=(0, 1, 2), overrides=()):
             }
             for row, hit in zip(rows, right, strict=True)
         ]
-        run.dir.write_evaluation("scores", scores)
+        header = {"benchmark": {"name": "heldout"}, "grader": "default", "model": {}, "sampling": {}}
+        store = EvaluationStore.create(run.dir.evaluation_path("heldout"), header | {"samples_per_question": 1})
+        store.write_questions({"row_id": row, "messages": [], "gold": ""} for row in rows)
+        store.append_scores(scores)
         evaluation = {"questions": QUESTIONS, "samples_per_question": 1, "ungraded": 0, "reward/format/mean": share}
         run.dir.finish({"steps": run.total_steps, "evaluation": evaluation})
 

@@ -51,7 +51,8 @@ def wait_until(condition, process):
 
 def assert_same_bytes(run, smoke):
     reference = smoke[0] / TREE / "gdpo" / "seed0"
-    for name in ("metrics.jsonl", "eval/questions.jsonl", "eval/generations.jsonl", "eval/scores.jsonl", "result.json"):
+    files = ("questions.jsonl", "generations.jsonl", "scores/default.jsonl", "evaluation.json", "result.json")
+    for name in ("metrics.jsonl", "result.json", *(f"eval/heldout/{file}" for file in files)):
         assert (run.path / name).read_bytes() == (reference / name).read_bytes(), name
 
 

@@ -14,6 +14,7 @@ from torch.testing import assert_close
 
 from gdpo_nemo.backends.embedded.train import new_optimizer, train, update
 from gdpo_nemo.errors import RunDirError
+from gdpo_nemo.evaluation.store import EvaluationStore
 from gdpo_nemo.models.sampling import sample
 from gdpo_nemo.prompts.tool_calling import build_prompt
 from gdpo_nemo.rewards import REWARDS
@@ -264,7 +265,12 @@ def whole(base, claim, configure):
     return trained(claim(base.path.parents[1] / "whole" / "seed0", config), config)
 
 
-BYTES = ("metrics.jsonl", "result.json", "eval/questions.jsonl", "eval/generations.jsonl", "eval/scores.jsonl")
+EVALUATION = ("eval/heldout/questions.jsonl", "eval/heldout/generations.jsonl", "eval/heldout/scores/default.jsonl")
+BYTES = ("metrics.jsonl", "result.json", *EVALUATION)
+
+
+def evaluation(run):
+    return EvaluationStore.open(run.evaluation_path("heldout"))
 
 
 def content(run):
@@ -345,8 +351,8 @@ def test_every_step_has_all_its_numbers_and_no_clock(whole):
 def test_the_seed_changes_a_run_but_not_the_questions(whole, start):
     other = trained(*start("gdpo", "seed=1"))
     assert whole.metrics() != other.metrics()
-    assert whole.read_evaluation("generations") != other.read_evaluation("generations")
-    assert whole.read_evaluation("questions") == other.read_evaluation("questions")
+    assert evaluation(whole).generations() != evaluation(other).generations()
+    assert evaluation(whole).questions() == evaluation(other).questions()
 
 
 def test_two_methods_with_one_seed_begin_with_the_same_rollouts(whole, start):

@@ -7,6 +7,7 @@ import torch
 from gdpo_nemo.backends.embedded import base_hash, estimate
 from gdpo_nemo.backends.embedded.warmup import demonstration_pool, supervised_step, warm_up
 from gdpo_nemo.data.demonstrations import BehaviourMix, demonstrate
+from gdpo_nemo.evaluation.store import EvaluationStore
 from gdpo_nemo.models import load
 from gdpo_nemo.models.pretrained import load_saved
 from gdpo_nemo.models.sampling import encode
@@ -96,7 +97,7 @@ def test_a_warm_up_reports_both_phases_and_leaves_an_evaluated_model(base, confi
     assert [step for step, _ in base.checkpoints()] == [75]
     result = base.result()
     assert (result["steps"], result["evaluation"]["questions"]) == (75, 8)
-    assert len(base.read_evaluation("scores")) == 8
+    assert len(EvaluationStore.open(base.evaluation_path("heldout")).scores()) == 8
     assert load_saved(base.checkpoints()[0][1])[0].config.hidden_size == configure().embedded.model.hidden_size
 
 

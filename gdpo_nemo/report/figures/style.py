@@ -24,6 +24,8 @@ COLOURS = {
     "grpo_no_std": ORANGE,
     "gdpo_no_batch_norm": SKY,
     "grpo_rescaled": GREEN,
+    "gdpo_conditioned": GREEN,
+    "grpo_conditioned": PURPLE,
 }
 OTHER_COLOURS = (PURPLE, BLACK, GREEN, SKY, ORANGE, YELLOW, VERMILION, BLUE)
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")

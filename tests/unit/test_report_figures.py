@@ -1,0 +1,113 @@
+"""Distinct advantage groups (figure 3) and trade-offs over weights (figure 6)."""
+
+import csv
+import io
+
+import pytest
+
+from gdpo_nemo.errors import InputError
+from gdpo_nemo.report.figures.groups import PANELS, count_groups, draw_groups, to_csv, write_groups
+from gdpo_nemo.report.figures.tradeoff import draw_tradeoff, points_of, split_arm, write_tradeoff
+from gdpo_nemo.report.figures.tradeoff import to_csv as points_csv
+from gdpo_nemo.report.spec import Column
+from gdpo_nemo.report.table import Cell, Table, TableRow
+from gdpo_nemo.stats import Interval
+
+EXCEED = Column("exceed", "Exceed", "exceed", better="lower", benchmark="aime")
+ACCURACY = Column("acc", "Accuracy", "acc", benchmark="aime")
+
+
+@pytest.mark.parametrize(
+    ("rollouts", "weights", "distinct"),
+    [
+        (2, (1, 1), (2, 3, 3)),  # the worked example of the paper, section 3.1
+        (4, (1, 1), (7, 10, 14)),
+        (8, (1, 1), (29, 36, 81)),
+        (16, (1, 1), (121, 136, 497)),
+        (4, (1, 1, 1), (14, 20, 45)),
+        (4, (1, 1, 1, 1), (23, 35, 127)),
+        (16, (1, 0.5), (786, 816, 921)),
+    ],
+)
+def test_distinct_groups_are_counted_exactly(rollouts, weights, distinct):
+    assert tuple(count_groups(rollouts, weights).distinct.values()) == distinct
+
+
+@pytest.mark.parametrize("rollouts", [3, 5, 9])
+def test_two_equal_rewards_follow_the_closed_form(rollouts):
+    found = count_groups(rollouts, (1, 1))
+    assert found.distinct["grpo"] == 1 + rollouts * (rollouts - 1) // 2
+    assert found.distinct["grpo_no_std"] == rollouts * (rollouts + 1) // 2
+    assert found.possible == (rollouts + 3) * (rollouts + 2) * (rollouts + 1) // 6
+
+
+def test_too_many_groups_to_enumerate_are_refused():
+    with pytest.raises(InputError, match="at most 1000000"):
+        count_groups(8, (1.0,) * 6)
+
+
+def test_the_figure_of_groups_has_a_panel_per_setting_and_a_csv_of_its_points(tmp_path):
+    counts = [count_groups(2, (1, 1)), count_groups(3, (1, 1)), count_groups(4, (1, 1, 1), "rewards")]
+    rows = list(csv.DictReader(io.StringIO(to_csv(counts))))
+    assert [row["distinct"] for row in rows if row["method"] == "gdpo"] == ["3", "6", "45"]
+    figure = draw_groups(counts)
+    assert [axes.get_title() for axes in figure.axes] == [PANELS["rollouts"][0], PANELS["rewards"][0]]
+    assert [line.get_ydata().tolist() for line in figure.axes[0].lines] == [[2, 4], [3, 6], [3, 6]]
+    write_groups(counts, tmp_path / "groups")
+    once = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    write_groups(counts, tmp_path / "groups")
+    assert once == {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    assert set(once) == {"groups.csv", "groups.pdf", "groups.png"}
+
+
+def cell(value, half=1.0):
+    if value is None:
+        return Cell(note="not run")
+    return Cell(value, Interval(value - half, value + half, 0.95, "crossed t"), num_seeds=3, num_questions=30)
+
+
+def make_table(rows, columns=(EXCEED, ACCURACY)):
+    rows = [TableRow(arm, arm.upper(), (0, 1, 2), (0, 1, 2), 30, tuple(map(cell, values))) for arm, values in rows]
+    return Table("t", "Trade-off", (), "", columns, tuple(rows), (), (), ())
+
+
+def test_an_arm_s_name_says_its_weight():
+    assert [split_arm(arm) for arm in ("gdpo", "gdpo_w0.25", "grpo_no_std_w1", "grpo_warm")] == [
+        ("gdpo", 1.0), ("gdpo", 0.25), ("grpo_no_std", 1.0), ("grpo_warm", 1.0),
+    ]  # fmt: skip
+
+
+def test_a_method_is_one_line_through_its_weights_and_a_missing_run_leaves_no_point(tmp_path):
+    table = make_table(
+        [
+            ("base/abc", (70.0, 30.0)),
+            ("gdpo", (6.0, 29.0)),
+            ("gdpo_w0.25", (9.0, 31.0)),
+            ("gdpo_w0.5", (None, None)),
+            ("grpo", (None, None)),
+        ]
+    )
+    points = points_of(table)
+    figure = draw_tradeoff(table, points)
+    (axes,) = figure.axes
+    assert [line.get_xydata().tolist() for line in axes.lines] == [[[9.0, 31.0], [6.0, 29.0]]]
+    assert [text.get_text() for text in axes.texts] == ["0.25", "1"]
+    assert len(axes.collections) == 4  # two bars per point
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["GDPO (n = 3)", "GRPO (not run)"]
+    assert axes.get_xlabel() == "Exceed (%), lower is better"
+    rows = list(csv.DictReader(io.StringIO(points_csv(points))))
+    assert [(row["method"], row["weight"], row["x"], row["y_high"]) for row in rows] == [
+        ("gdpo", "1", "6.0", "30.0"), ("gdpo", "0.25", "9.0", "32.0"), ("gdpo", "0.5", "", ""), ("grpo", "1", "", ""),
+    ]  # fmt: skip
+    write_tradeoff(table, tmp_path / "figure6")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["figure6.csv", "figure6.pdf", "figure6.png"]
+
+
+def test_each_pair_of_columns_is_a_panel():
+    math = [Column(name, name, name, benchmark="math") for name in ("exceed2", "acc2")]
+    table = make_table([("gdpo", (6.0, 29.0, 1.0, 86.0))], (EXCEED, ACCURACY, *math))
+    figure = draw_tradeoff(table, points_of(table))
+    assert [axes.get_title() for axes in figure.axes if axes.axison] == ["aime", "math"]
+    assert figure.axes[1].lines[0].get_ydata().tolist() == [86.0]
+    with pytest.raises(InputError, match="pairs of columns"):
+        points_of(make_table([], (EXCEED,)))

@@ -8,17 +8,23 @@ differ more than questions do. It serves ten seeds and more; tables and verdicts
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from gdpo_nemo.randomness import stream
-from gdpo_nemo.stats.intervals import FloatArray, Interval, checked_level, graded_matrix
+from gdpo_nemo.stats.intervals import Interval, checked_level, graded_matrix, strata_words
+from gdpo_nemo.stats.strata import FloatArray, Strata, split
 
 RESAMPLES = 10_000
 BLOCK_DRAWS = 1 << 20  # question draws held in memory at once
 
 
 def bootstrap_questions(
-    values_Q: ArrayLike, *, level: float = 0.95, resamples: int = RESAMPLES, seed: int = 0
+    values_Q: ArrayLike,
+    *,
+    strata: Strata | None = None,
+    level: float = 0.95,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
 ) -> Interval:
     """Percentile bootstrap of a mean over its graded questions; says nothing about other seeds.
 
@@ -26,15 +32,16 @@ def bootstrap_questions(
         InputError: no graded value.
     """
     values_1_Q = graded_matrix(np.asarray(values_Q, dtype=np.float64).reshape(1, -1))
-    graded_1_Q = values_1_Q[:, ~np.isnan(values_1_Q[0])]
-    means = _resampled_means(np.sort(graded_1_Q), resamples, seed, "questions")
-    return _percentile(means, level, "bootstrap over questions")
+    parts = [(weight, np.sort(own_1_Q[:, ~np.isnan(own_1_Q[0])])) for weight, own_1_Q in split(values_1_Q, strata)]
+    means = _resampled_means(parts, resamples, seed, "questions")
+    return _percentile(means, level, f"bootstrap over questions{strata_words(strata)}")
 
 
 def hierarchical_bootstrap(
     values_S_Q: ArrayLike,
     *,
     shared_questions: bool = True,
+    strata: Strata | None = None,
     level: float = 0.95,
     resamples: int = RESAMPLES,
     seed: int = 0,
@@ -48,6 +55,7 @@ def hierarchical_bootstrap(
         shared_questions: one draw of questions for all seeds of a resample, as they answer the same
             questions (the pigeonhole bootstrap, Owen 2007, Ann. Appl. Stat. 1, 386-411). False draws anew within each
             seed, which treats a hard question as a separate accident in every seed.
+        strata: draws questions within fixed groups and weighs the groups' means.
         level: of the interval.
         resamples: number of resamples.
         seed: root of the random stream; the order of seeds and questions has no influence.
@@ -55,45 +63,54 @@ def hierarchical_bootstrap(
     Raises:
         InputError: not a matrix, or a seed without any graded value.
     """
-    ordered_S_Q = _canonical(graded_matrix(values_S_Q), shared_questions)
-    means = _resampled_means(ordered_S_Q, resamples, seed, "shared" if shared_questions else "within")
-    return _percentile(means, level, "hierarchical bootstrap over seeds and questions")
+    values_S_Q = graded_matrix(values_S_Q)
+    parts = _canonical(split(values_S_Q, strata), shared_questions)
+    means = _resampled_means(parts, resamples, seed, "shared" if shared_questions else "within")
+    return _percentile(means, level, f"hierarchical bootstrap over seeds and questions{strata_words(strata)}")
 
 
-def _resampled_means(values_S_Q: FloatArray, resamples: int, seed: int, kind: str) -> FloatArray:
+def _resampled_means(parts: list[tuple[float, FloatArray]], resamples: int, seed: int, kind: str) -> FloatArray:
     rng = stream(seed, "bootstrap", kind)
-    num_seeds, num_questions = values_S_Q.shape
-    graded_S_Q, filled_S_Q = ~np.isnan(values_S_Q), np.nan_to_num(values_S_Q)
-    complete = bool(graded_S_Q.all())
-    seeds_S = np.arange(num_seeds)
-    block = max(1, BLOCK_DRAWS // values_S_Q.size)
+    num_seeds, num_values = len(parts[0][1]), sum(own_S_Q.size for _, own_S_Q in parts)
+    block = max(1, BLOCK_DRAWS // num_values)
     means = np.empty(resamples)
     for start in range(0, resamples, block):
         size = min(block, resamples - start)
-        if kind == "within":
-            drawn = rng.integers(0, num_questions, size=(size, num_seeds, num_questions), dtype=np.int32)
-        else:
-            drawn = rng.integers(0, num_questions, size=(size, 1, num_questions), dtype=np.int32)
-        picked_seeds = rng.integers(0, num_seeds, size=(size, num_seeds))
         # Within: the i-th drawn seed has its own draw of questions. Shared: each seed is scored once and then picked.
-        rows = picked_seeds[:, :, None] if kind == "within" else seeds_S[None, :, None]
-        total = filled_S_Q[rows, drawn].sum(axis=2)
-        count = float(num_questions) if complete else graded_S_Q[rows, drawn].sum(axis=2)
-        with np.errstate(invalid="ignore"):
-            scored = total / count
+        draws = [
+            rng.integers(
+                0, own_S_Q.shape[1], (size, num_seeds if kind == "within" else 1, own_S_Q.shape[1]), dtype=np.int32
+            )
+            for _, own_S_Q in parts
+        ]
+        picked_seeds = rng.integers(0, num_seeds, size=(size, num_seeds))
+        rows = picked_seeds[:, :, None] if kind == "within" else np.arange(num_seeds)[None, :, None]
+        scored = np.zeros((size, num_seeds))
+        for (weight, own_S_Q), drawn in zip(parts, draws, strict=True):
+            scored += weight * _means_of(own_S_Q, rows, drawn)
         if kind != "within":
             scored = np.take_along_axis(scored, picked_seeds, axis=1)
         means[start : start + size] = scored.mean(axis=1)
     return means
 
 
-def _canonical(values_S_Q: FloatArray, shared_questions: bool) -> FloatArray:
-    sorted_S_Q = np.sort(values_S_Q, axis=1)
-    order_S = np.lexsort(sorted_S_Q.T[::-1])
+def _means_of(values_S_Q: FloatArray, rows: NDArray[np.intp], drawn: NDArray[np.int32]) -> FloatArray:
+    graded_S_Q = ~np.isnan(values_S_Q)
+    total = np.nan_to_num(values_S_Q)[rows, drawn].sum(axis=2)
+    count = float(values_S_Q.shape[1]) if graded_S_Q.all() else graded_S_Q[rows, drawn].sum(axis=2)
+    with np.errstate(invalid="ignore"):
+        means: FloatArray = total / count
+    return means
+
+
+def _canonical(parts: list[tuple[float, FloatArray]], shared_questions: bool) -> list[tuple[float, FloatArray]]:
+    """The same for every order of seeds and questions."""
+    sorted_parts = [(weight, np.sort(own_S_Q, axis=1)) for weight, own_S_Q in parts]
+    order_S = np.lexsort(np.concatenate([own_S_Q for _, own_S_Q in sorted_parts], axis=1).T[::-1])
     if not shared_questions:
-        return sorted_S_Q[order_S]
-    values_S_Q = values_S_Q[order_S]
-    return values_S_Q[:, np.lexsort(values_S_Q[::-1])]
+        return [(weight, own_S_Q[order_S]) for weight, own_S_Q in sorted_parts]
+    by_seed = [(weight, own_S_Q[order_S]) for weight, own_S_Q in parts]
+    return [(weight, own_S_Q[:, np.lexsort(own_S_Q[::-1])]) for weight, own_S_Q in by_seed]
 
 
 def _percentile(means: FloatArray, level: float, method: str) -> Interval:

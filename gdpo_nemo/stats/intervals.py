@@ -27,13 +27,14 @@ from dataclasses import dataclass
 from statistics import NormalDist
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from gdpo_nemo.errors import InputError
-
-FloatArray = NDArray[np.float64]
+from gdpo_nemo.stats.strata import FloatArray as FloatArray
+from gdpo_nemo.stats.strata import Strata, seed_means, split
 
 MIN_SEEDS_IQM = 4
+SMALLEST_LOG_P = -100.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,13 +78,13 @@ def wilson(num_hits: float, num_questions: int, level: float = 0.95) -> Interval
     return Interval(low, high, level, "Wilson")
 
 
-def mean_over_seeds(values_S_Q: ArrayLike) -> float:
+def mean_over_seeds(values_S_Q: ArrayLike, strata: Strata | None = None) -> float:
     """Mean of the seeds' means over their graded questions: every seed weighs the same.
 
     Raises:
         InputError: not a matrix, or a seed without any graded value.
     """
-    return float(np.nanmean(graded_matrix(values_S_Q), axis=1).mean())
+    return float(seed_means(graded_matrix(values_S_Q), strata).mean())
 
 
 def iqm(values_S: ArrayLike) -> float:
@@ -99,36 +100,86 @@ def iqm(values_S: ArrayLike) -> float:
     return float(values[cut : len(values) - cut].mean())
 
 
-def crossed_t(values_S_Q: ArrayLike, *, level: float = 0.95) -> Interval:
+def crossed_t(values_S_Q: ArrayLike, *, strata: Strata | None = None, level: float = 0.95) -> Interval:
     """Interval of the mean for new seeds and new questions; formula in the module's docstring.
 
     Raises:
-        InputError: fewer than two seeds or graded questions, or a seed without any graded value.
+        InputError: fewer than two seeds or graded questions (of each group), or a seed without any graded value.
     """
     values_S_Q = graded_matrix(values_S_Q)
-    v_seed, v_question, v_floor, num_questions = variances(values_S_Q)
-    t_seed, t_question = t_quantile(level, len(values_S_Q) - 1), t_quantile(level, num_questions - 1)
-    half = max(t_seed**2 * v_seed + t_question**2 * v_question, t_question**2 * v_floor) ** 0.5
-    mean = mean_over_seeds(values_S_Q)
-    return Interval(mean - half, mean + half, level, "crossed t over seeds and questions")
+    half = variances(values_S_Q, strata).half_width(1 - checked_level(level))
+    mean = float(seed_means(values_S_Q, strata).mean())
+    return Interval(mean - half, mean + half, level, f"crossed t over seeds and questions{strata_words(strata)}")
 
 
-def variances(values_S_Q: FloatArray) -> tuple[float, float, float, int]:
-    """v_seed, v_question and v_floor of the module's docstring, and the number of graded questions."""
+def crossed_p(values_S_Q: ArrayLike, *, strata: Strata | None = None) -> float:
+    """The two-sided p-value that belongs to ``crossed_t``: 1 less the highest level at which it excludes 0.
+
+    Raises:
+        InputError: as ``crossed_t``.
+    """
+    values_S_Q = graded_matrix(values_S_Q)
+    parts, mean = variances(values_S_Q, strata), abs(float(seed_means(values_S_Q, strata).mean()))
+    if mean == 0:
+        return 1.0
+    low, high = SMALLEST_LOG_P, 0.0
+    while high - low > 1e-9:
+        middle = (low + high) / 2
+        low, high = (low, middle) if mean > parts.half_width(10**middle) else (middle, high)
+    return float(10**high)
+
+
+@dataclass(frozen=True, slots=True)
+class Variances:
+    """What ``crossed_t`` adds up, see the module's docstring.
+
+    Attributes:
+        seed, question, floor: v_seed, v_question and v_floor.
+        seed_dof, question_dof: degrees of freedom of their quantiles.
+    """
+
+    seed: float
+    question: float
+    floor: float
+    seed_dof: float
+    question_dof: float
+
+    def half_width(self, tail: float) -> float:
+        """Half the interval that leaves out ``tail`` (0.05 for a level of 95 %)."""
+        seed, question = t_tail(tail, self.seed_dof) ** 2, t_tail(tail, self.question_dof) ** 2
+        return float(max(seed * self.seed + question * self.question, question * self.floor) ** 0.5)
+
+
+def variances(values_S_Q: FloatArray, strata: Strata | None = None) -> Variances:
+    """The parts of ``crossed_t``.
+
+    Raises:
+        InputError: as ``crossed_t``.
+    """
+    parts = [_question_variance(weight, own_S_Q) for weight, own_S_Q in split(values_S_Q, strata)]
+    floor, chance = sum(part[0] for part in parts), sum(part[1] for part in parts)
+    spread = sum(part[0] ** 2 / part[2] for part in parts)
+    question_dof = floor**2 / spread if spread > 0 else sum(part[2] for part in parts)
+    num_seeds, means_S = len(values_S_Q), seed_means(values_S_Q, strata)
+    seed = float(means_S.var(ddof=1)) / num_seeds
+    return Variances(seed, max(floor - chance, 0.0), floor, num_seeds - 1, question_dof)
+
+
+def _question_variance(weight: float, values_S_Q: FloatArray) -> tuple[float, float, int]:
+    """v_floor of one group, the part of it that is chance (mean_square(rest) / (S Q)), and its degrees of freedom."""
     graded_S_Q = ~np.isnan(values_S_Q)
     num_seeds_Q = graded_S_Q.sum(axis=0)
     values_S_Q, num_seeds_Q = values_S_Q[:, num_seeds_Q > 0], num_seeds_Q[num_seeds_Q > 0]
     num_seeds, num_questions = values_S_Q.shape
     if num_seeds < 2 or num_questions < 2:
         raise InputError(f"needs at least two seeds and two graded questions, got {num_seeds} x {num_questions}")
-    means_S = np.nanmean(values_S_Q, axis=1)
-    centred_S_Q = values_S_Q - means_S[:, None]
+    centred_S_Q = values_S_Q - np.nanmean(values_S_Q, axis=1)[:, None]
     effect_Q = np.nanmean(centred_S_Q, axis=0)
-    v_floor = float(effect_Q.var(ddof=1)) / num_questions
     rest_dof = int(num_seeds_Q.sum()) - num_seeds - num_questions + 1
     rest = float(np.nansum((centred_S_Q - effect_Q) ** 2)) / rest_dof if rest_dof > 0 else 0.0
-    v_question = max(v_floor - rest * float((1 / num_seeds_Q).mean()) / num_questions, 0.0)
-    return float(means_S.var(ddof=1)) / num_seeds, v_question, v_floor, num_questions
+    scale = weight**2 / num_questions
+    chance = rest * float((1 / num_seeds_Q).mean())
+    return scale * float(effect_Q.var(ddof=1)), scale * chance, num_questions - 1
 
 
 def graded_matrix(values_S_Q: ArrayLike) -> FloatArray:
@@ -141,11 +192,21 @@ def graded_matrix(values_S_Q: ArrayLike) -> FloatArray:
     return array
 
 
-def t_quantile(level: float, dof: int) -> float:
+def t_quantile(level: float, dof: float) -> float:
     """Two-sided quantile of Student's t."""
+    return t_tail(1 - checked_level(level), dof)
+
+
+def t_tail(tail: float, dof: float) -> float:
+    """The value that Student's t exceeds in size with probability ``tail``."""
     from scipy.special import stdtrit
 
-    return float(stdtrit(dof, 0.5 + checked_level(level) / 2))
+    return float(-stdtrit(dof, tail / 2))
+
+
+def strata_words(strata: Strata | None) -> str:
+    """For the name of a method."""
+    return "" if strata is None else ", within question groups"
 
 
 def checked_level(level: float) -> float:

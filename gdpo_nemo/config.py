@@ -10,18 +10,19 @@ import hashlib
 import json
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Literal, TypeVar
+from dataclasses import is_dataclass
+from typing import Any, Literal, TypeVar, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from gdpo_nemo.composing import load_yaml as load_yaml
-from gdpo_nemo.data.demonstrations import BehaviourMix
 from gdpo_nemo.data.table import TableFile
 from gdpo_nemo.data.tool_world import ToolWorld
 from gdpo_nemo.errors import ConfigError
 from gdpo_nemo.prompts.template import PromptTemplate
 from gdpo_nemo.rewards.judge import Judge
+from gdpo_nemo.worlds import TAG, AnyWorld
 
 
 class Strict(BaseModel):
@@ -147,7 +148,6 @@ class WarmupConfig(Strict):
     lr: float = 4e-3
     noisy_lr: float = 1e-3
     weight_decay: float = 0.0
-    mix: BehaviourMix = BehaviourMix()
 
 
 class LossConfig(Strict):
@@ -199,7 +199,7 @@ class EvalConfig(Strict):
 class EmbeddedConfig(Strict):
     """Everything the embedded backend needs besides the ``gdpo:`` block."""
 
-    data: ToolWorld = ToolWorld()
+    data: AnyWorld = Field(default=ToolWorld(), description="a procedural world; its kind: trips or residues")
     model: ModelConfig = ModelConfig()
     warmup: WarmupConfig = WarmupConfig()
     train: TrainConfig = TrainConfig()
@@ -234,10 +234,11 @@ def validate(model: type[ConfigT], data: Mapping[str, Any], origin: str = "confi
 
 
 def _explain(model: type[BaseModel], item: Any) -> str:
-    location = [str(part) for part in item["loc"]]
+    tagged = [str(part) for part in item["loc"]]
+    location = [part for part in tagged if not part.startswith(TAG)]
     key = ".".join(location)
     if item["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
-        siblings = _keys_at(model, location[:-1])
+        siblings = _keys_at(model, tagged[:-1])
         near = difflib.get_close_matches(location[-1], siblings, n=1)
         parent = ".".join(location[:-1])
         hint = f" Did you mean {'.'.join([*location[:-1], near[0]])!r}?" if near else ""
@@ -247,6 +248,9 @@ def _explain(model: type[BaseModel], item: Any) -> str:
 
 def _keys_at(model: Any, location: Sequence[str]) -> list[str]:
     for part in location:
+        if part.startswith(TAG):  # which of several worlds
+            model = next(one for one in map(_bare, model.__args__) if f"{TAG}{one.kind}" == part)
+            continue
         fields = _fields(model)
         if part not in fields:
             continue  # a key of a mapping such as rewards.<name>: its value type was entered already
@@ -257,10 +261,14 @@ def _keys_at(model: Any, location: Sequence[str]) -> list[str]:
     return list(_fields(model))
 
 
+def _bare(annotated: Any) -> Any:
+    return getattr(annotated, "__origin__", annotated)
+
+
 def _fields(model: Any) -> dict[str, Any]:
     if isinstance(model, type) and issubclass(model, BaseModel):
         return {name: field.annotation for name, field in model.model_fields.items()}
-    return dict(getattr(model, "__annotations__", {}))
+    return get_type_hints(model) if is_dataclass(model) else {}
 
 
 def content_hash(*parts: Any) -> str:

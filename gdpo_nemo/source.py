@@ -1,4 +1,4 @@
-"""Where rows and their prompts come from: the tool world, or tables of your own. One protocol for all backends."""
+"""Where rows and their prompts come from: a procedural world, or tables of your own. One protocol for all backends."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import numpy as np
 
 from gdpo_nemo.config import DataConfig, GdpoConfig, RunConfig
 from gdpo_nemo.data.table import GOLD, Table, TableFile, read_table, to_rows
-from gdpo_nemo.data.tool_world import Split, ToolWorld
+from gdpo_nemo.data.tool_world import Split
 from gdpo_nemo.errors import InputError, UnknownNameError
-from gdpo_nemo.prompts.tool_calling import build_prompt
 from gdpo_nemo.randomness import stream
 from gdpo_nemo.types import Prompt, Row
+from gdpo_nemo.worlds import World, build_prompt
 
 
 class RowSource(Protocol):
@@ -38,8 +38,8 @@ class RowSource(Protocol):
         """Rows of one split; None for a world that makes them as it goes."""
 
 
-def row_source(config: GdpoConfig, world: ToolWorld) -> RowSource:
-    """The tables that ``gdpo.data`` names, or else the tool world.
+def row_source(config: GdpoConfig, world: World) -> RowSource:
+    """The tables that ``gdpo.data`` names, or else the world.
 
     Raises:
         GdpoError: a table cannot be read, or does not fit columns and prompt; see ``TableSource``.
@@ -86,9 +86,9 @@ def _pinned(data: str) -> RowSource:
 
 @dataclass(frozen=True)
 class WorldSource:
-    """The tool world under its own prompt."""
+    """A procedural world under its own prompt."""
 
-    world: ToolWorld
+    world: World
 
     def rows(self, split: Split, rng: np.random.Generator) -> Iterator[Row]:
         """See ``RowSource``."""
@@ -100,7 +100,7 @@ class WorldSource:
 
     def prompt(self, row: Row) -> Prompt:
         """See ``RowSource``."""
-        return build_prompt(row)
+        return build_prompt(self.world, row)
 
     def num_rows(self, split: Split) -> int | None:
         """See ``RowSource``."""

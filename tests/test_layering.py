@@ -34,6 +34,7 @@ LEVELS = {
     "provenance": 2,
     "run_dir": 2,
     "source": 2,
+    "worlds": 2,
     "tracking": 2,
     "checkpoints": 3,
     "cluster": 3,
@@ -47,10 +48,14 @@ LEVELS = {
 # Neighbours of one level that need each other: most turn blocks of config into what they describe.
 SAME_LEVEL = {
     ("backends.nemo_rl", "backends.embedded"),  # a rehearsal starts from a model that the other backend warms up
+    ("config", "worlds"),
     ("method", "config"),
     ("models", "config"),
     ("models", "source"),
+    ("models", "worlds"),
+    ("prompts", "data"),
     ("source", "config"),
+    ("source", "worlds"),
     ("templates", "errors"),
 }
 MAX_LINES = 500

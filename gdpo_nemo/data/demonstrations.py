@@ -7,31 +7,10 @@ without thinking, its thinking is unreliable, and it seldom keeps the whole form
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
-from gdpo_nemo.data.tool_world import SMALL_TALK_REPLY, ToolWorld, call_text, follow, think_text
+from gdpo_nemo.data.tool_world import SMALL_TALK_REPLY, BehaviourMix, ToolWorld, call_text, follow, think_text
 from gdpo_nemo.types import Row
-
-
-@dataclass(frozen=True)
-class BehaviourMix:
-    """Shares and noise of demonstrated behaviour.
-
-    Attributes:
-        think_share: share of answers that show worked steps; the others call at once.
-        step_noise: chance that a worked step names a wrong city (later steps follow from it).
-        direct_noise: chance that a direct answer names a wrong city.
-        piece_kept: chance that each of the three format pieces (``<think>``, ``</think>``, the
-            line break before the call) is kept.
-    """
-
-    think_share: float = 0.25
-    step_noise: float = 0.65
-    direct_noise: float = 0.05
-    piece_kept: float = 0.6
-
 
 CLEAN = BehaviourMix(think_share=0.6, step_noise=0.0, direct_noise=0.0, piece_kept=1.0)
 

@@ -42,10 +42,29 @@ Split = Literal["train", "heldout"]
 
 
 @dataclass(frozen=True)
+class BehaviourMix:
+    """Shares and noise of demonstrated behaviour.
+
+    Attributes:
+        think_share: share of answers that show worked steps; the others call at once.
+        step_noise: chance that a worked step names a wrong city (later steps follow from it).
+        direct_noise: chance that a direct answer names a wrong city.
+        piece_kept: chance that each of the three format pieces (``<think>``, ``</think>``, the
+            line break before the call) is kept.
+    """
+
+    think_share: float = 0.25
+    step_noise: float = 0.65
+    direct_noise: float = 0.05
+    piece_kept: float = 0.6
+
+
+@dataclass(frozen=True)
 class ToolWorld:
     """Size and seed of the world; two equal worlds hold the same facts.
 
     Attributes:
+        kind: names this world in a configuration.
         seed: draws the relations and which transport serves which city.
         num_cities: 2 to 16.
         num_relations: 1 to 6.
@@ -53,8 +72,10 @@ class ToolWorld:
         max_hops: longest chain of relations.
         small_talk_share: share of rows that need no tool.
         heldout_share: share of chains of two or more hops kept for evaluation.
+        mix: behaviour of the model before reinforcement learning.
     """
 
+    kind: Literal["trips"] = "trips"
     seed: int = 0
     num_cities: int = 12
     num_relations: int = 4
@@ -62,6 +83,7 @@ class ToolWorld:
     max_hops: int = 3
     small_talk_share: float = 0.1
     heldout_share: float = 0.25
+    mix: BehaviourMix = BehaviourMix()
 
     def __post_init__(self) -> None:
         limits = {

@@ -1,6 +1,6 @@
 """A tiny Qwen2 over the task's own phrases.
 
-Its vocabulary holds the phrases of the tool-calling world as whole tokens ("book_train",
+Its vocabulary holds the phrases of a procedural world as whole tokens ("book_train",
 ``{"name": "``, a whole tool description), so that real prompts and responses stay short;
 for rows of your own it is learned from their texts.
 """
@@ -14,9 +14,7 @@ from typing import Any
 import torch
 
 from gdpo_nemo.config import ModelConfig
-from gdpo_nemo.data import tool_world
-from gdpo_nemo.data.tool_world import ToolWorld
-from gdpo_nemo.prompts.tool_calling import template, tool_entry
+from gdpo_nemo.worlds import World, phrases
 
 END, PAD, UNKNOWN = "<|end|>", "<|pad|>", "<|unknown|>"
 OWN_VOCABULARY = 1024  # tokens of a vocabulary learned from the user's texts, 262 of them bytes and markers
@@ -26,26 +24,7 @@ CHAT_TEMPLATE = (
 )
 
 
-def phrases(world: ToolWorld) -> list[str]:
-    """Every phrase of the world's prompts and responses, one token each."""
-    head, tail = template().split("{tools}\n")
-    transports = tool_world.TRANSPORTS[: world.num_tools]
-    before_user = tail.format() + "\n<|user|>\n**Dialogue Records History**\n<user> "
-    after_user = " </user>\n<|assistant|>\n"
-    return [
-        f"<|system|>\n{head}",
-        *(tool_entry(tool_world.tool_description(name)) + "\n" for name in transports),
-        *(before_user, f"{before_user}Start at", ", follow ", ". Book my trip to the city I reach, for "),
-        *(after_user, f".{after_user}"),
-        *tool_world.SMALL_TALK,
-        *(*world.cities, *(f" {city}" for city in world.cities), *world.relations, *tool_world.DAYS, ", ", " ", "\n"),
-        *("<think> ", " </think>", "<response> ", " </response>", "no tool is needed", tool_world.SMALL_TALK_REPLY),
-        *('<tool_call>\n{"name": "', '", "parameters": {"to": "', '", "day": "', '"}}\n</tool_call>'),
-        *(f"book_{name}" for name in transports),
-    ]
-
-
-def build_tokenizer(world: ToolWorld) -> Any:
+def build_tokenizer(world: World) -> Any:
     """A Hugging Face tokenizer whose tokens are the phrases of the world; decoding is exact."""
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 

@@ -148,7 +148,7 @@ def test_a_wrong_override_is_explained(override, words, write):
         ("gdpo.rewards.correct.condition.at_last", "gdpo.rewards.correct.condition.at_least"),
         ("embedded.thread", "embedded.threads"),
         ("embedded.data.num_citys", "embedded.data.num_cities"),
-        ("embedded.warmup.mix.think_shar", "embedded.warmup.mix.think_share"),
+        ("embedded.data.mix.think_shar", "embedded.data.mix.think_share"),
         ("embedded.train.loss.clip_lo", "embedded.train.loss.clip_low"),
         ("embedded.evaluation.qestions", "embedded.evaluation.questions"),
     ],
@@ -248,7 +248,7 @@ def test_the_hash_of_a_block_follows_its_values():
         "embedded.train.minibatch_prompts=true",
         "embedded.train.loss.kl_coef=false",
         "embedded.data.num_tools=true",
-        "embedded.warmup.mix.think_share=true",
+        "embedded.data.mix.think_share=true",
     ],
 )
 def test_a_truth_value_is_no_number(override):

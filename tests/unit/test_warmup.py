@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -28,8 +29,8 @@ def final_weights(run):
 
 
 def with_mix(config, mix):
-    warmup = config.embedded.warmup.model_copy(update={"mix": mix})
-    return config.model_copy(update={"embedded": config.embedded.model_copy(update={"warmup": warmup})})
+    data = replace(config.embedded.data, mix=mix)
+    return config.model_copy(update={"embedded": config.embedded.model_copy(update={"data": data})})
 
 
 # ---- one supervised step
@@ -149,7 +150,7 @@ def test_a_killed_warm_up_starts_again_from_the_beginning(configure, claim, tmp_
         ("seed=7", True),
         ("embedded.data.num_cities=5", False),
         ("embedded.model.num_layers=1", False),
-        ("embedded.warmup.mix.step_noise=0.123", False),
+        ("embedded.data.mix.step_noise=0.123", False),
         ("embedded.warmup.noisy_steps=7", False),
         ("embedded.evaluation.questions=9", False),
     ],

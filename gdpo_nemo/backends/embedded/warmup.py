@@ -15,7 +15,6 @@ from torch.nn import functional
 
 from gdpo_nemo.backends.embedded.train import new_optimizer
 from gdpo_nemo.config import RunConfig
-from gdpo_nemo.data.demonstrations import CLEAN, demonstrate
 from gdpo_nemo.evaluation.heldout import evaluate
 from gdpo_nemo.method import Method
 from gdpo_nemo.models import describe, load
@@ -25,6 +24,7 @@ from gdpo_nemo.randomness import stream
 from gdpo_nemo.run_dir import RunDir
 from gdpo_nemo.source import row_source
 from gdpo_nemo.types import Row
+from gdpo_nemo.worlds import demonstrate
 
 REPORT_EVERY = 25
 
@@ -83,7 +83,7 @@ def supervised_step(
     if config.gdpo.data is not None:
         texts = [row.gold for row, _ in batch]
     else:
-        texts = [demonstrate(world, row, CLEAN if clean else spec.mix, rng) for row, _ in batch]
+        texts = [demonstrate(world, row, rng, clean=clean) for row, _ in batch]
     loss = _supervised_loss(model, tokenizer, [prompt for _, prompt in batch], texts)
     optimizer.zero_grad(set_to_none=True)
     loss.backward()

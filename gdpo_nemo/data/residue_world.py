@@ -1,0 +1,180 @@
+r"""A procedurally generated world of arithmetic in which length costs and longer answers are more often right.
+
+A problem gives a number and a chain of operations modulo a small prime; the answer goes into ``\boxed{}``. Single
+operations are facts that the warm-up teaches (a table of ``modulus`` values each). A chain can be worked step by step,
+twice over (``verbose``: every step is stated again) or once (``concise``), or answered at once (``direct``), which a
+small model cannot do for two or more operations. Under a length limit that two concise steps meet and three do not,
+the easy problems have an answer that is right and short, and the hard ones have to choose.
+
+Chains of two and more operations are split into train and held-out by hash.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Literal
+
+import numpy as np
+
+from gdpo_nemo.data.tool_world import MOST_REPEATS, Split
+from gdpo_nemo.errors import InputError
+from gdpo_nemo.randomness import stream
+from gdpo_nemo.types import Row
+
+OPERATIONS: dict[str, Callable[[int], int]] = {
+    "double": lambda x: 2 * x,
+    "add 5": lambda x: x + 5,
+    "negate": lambda x: -x,
+    "square": lambda x: x * x,
+    "triple": lambda x: 3 * x,
+    "subtract 4": lambda x: x - 4,
+}
+HARD, EASY = "hard", "easy"
+ATTEMPTS = 10_000
+
+
+@dataclass(frozen=True)
+class StyleMix:
+    """Shares and noise of demonstrated answers after the clean phase; what is left of the shares answers directly.
+
+    Attributes:
+        verbose_share: share of answers that state each step twice.
+        concise_share: share of answers that state each step once.
+        verbose_noise: chance that a verbose step names a random number (later steps follow from it).
+        concise_noise: likewise of a concise step.
+    """
+
+    verbose_share: float = 0.35
+    concise_share: float = 0.25
+    verbose_noise: float = 0.05
+    concise_noise: float = 0.15
+
+    def __post_init__(self) -> None:
+        for name in ("verbose_share", "concise_share", "verbose_noise", "concise_noise"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise InputError(f"mix.{name} is {getattr(self, name)}; it must be 0 to 1")
+        if self.verbose_share + self.concise_share > 1:
+            raise InputError(f"mix: the shares {self.verbose_share} and {self.concise_share} add up to more than 1")
+
+
+CLEAN = StyleMix(verbose_share=0.4, concise_share=0.4, verbose_noise=0.0, concise_noise=0.0)
+
+
+@dataclass(frozen=True)
+class ResidueWorld:
+    """Size and seed of the world.
+
+    Attributes:
+        kind: names this world in a configuration.
+        seed: draws which chains are held out.
+        modulus: of all calculations, 3 to 31.
+        num_operations: how many kinds, 1 to 6.
+        max_operations: longest chain; chains of this length are the hard ones.
+        heldout_share: share of chains of two and more operations kept for evaluation.
+        mix: behaviour of the model before reinforcement learning.
+    """
+
+    kind: Literal["residues"] = "residues"
+    seed: int = 0
+    modulus: int = 13
+    num_operations: int = 5
+    max_operations: int = 3
+    heldout_share: float = 0.25
+    mix: StyleMix = StyleMix()
+
+    def __post_init__(self) -> None:
+        limits = {"modulus": (3, 31), "num_operations": (1, len(OPERATIONS)), "max_operations": (2, 6)}
+        for name, (lowest, highest) in limits.items():
+            if not lowest <= getattr(self, name) <= highest:
+                raise InputError(f"{name} is {getattr(self, name)}; it must be {lowest} to {highest}")
+        if not 0 < self.heldout_share < 1:
+            raise InputError(f"heldout_share is {self.heldout_share}; it must be above 0 and below 1")
+
+    @property
+    def operations(self) -> tuple[str, ...]:
+        """The operations of this world."""
+        return tuple(OPERATIONS)[: self.num_operations]
+
+    def results(self, start: int, operations: tuple[str, ...]) -> list[int]:
+        """The number after each operation of a chain."""
+        reached: list[int] = []
+        for operation in operations:
+            reached.append(self.apply(operation, reached[-1] if reached else start))
+        return reached
+
+    def apply(self, operation: str, number: int) -> int:
+        """One operation modulo ``modulus``."""
+        return OPERATIONS[operation](number) % self.modulus
+
+    def rows(self, split: Split, rng: np.random.Generator) -> Iterator[Row]:
+        """Endless rows of one split, drawn from ``rng``.
+
+        Raises:
+            InputError: a world so small that it has no chain of that split.
+        """
+        while True:
+            yield self._row(split, rng)
+
+    def questions(self, count: int, seed: int) -> list[Row]:
+        """``count`` different held-out rows, the same ones for the same seed.
+
+        Raises:
+            InputError: the world does not have that many.
+        """
+        found: dict[str, Row] = {}
+        repeated = 0
+        for row in self.rows("heldout", stream(seed, "questions")):
+            repeated = repeated + 1 if row.id in found else 0
+            found[row.id] = row
+            if len(found) == count:
+                return list(found.values())
+            if repeated == MOST_REPEATS:
+                break
+        raise InputError(
+            f"embedded.evaluation.questions is {count}; this world has about {len(found)} held-out rows. "
+            "Ask for fewer, or raise embedded.data.num_operations, max_operations or heldout_share"
+        )
+
+    def _row(self, split: Split, rng: np.random.Generator) -> Row:
+        for _ in range(ATTEMPTS):
+            length = int(rng.integers(2 if split == "heldout" else 1, self.max_operations + 1))
+            start = int(rng.integers(self.modulus))
+            chain = tuple(self.operations[int(rng.integers(self.num_operations))] for _ in range(length))
+            if self._split_of(start, chain) == split:
+                break
+        else:
+            raise InputError(f"found no {split} chain in {self}; raise heldout_share, modulus or num_operations")
+        fields: dict[str, Any] = {
+            "start": start,
+            "operations": chain,
+            "modulus": self.modulus,
+            "group": HARD if length == self.max_operations else EASY,
+        }
+        gold = str(self.results(start, chain)[-1])
+        return Row(f"residues/{split}/{start} {'; '.join(chain)} mod {self.modulus}", fields, gold)
+
+    def _split_of(self, start: int, chain: tuple[str, ...]) -> Split:
+        if len(chain) == 1:
+            return "train"
+        digest = hashlib.sha256("/".join((str(self.seed), str(start), *chain)).encode()).digest()
+        return "heldout" if digest[0] < 256 * self.heldout_share else "train"
+
+
+def demonstrate(world: ResidueWorld, row: Row, mix: StyleMix, rng: np.random.Generator) -> str:
+    """One demonstrated answer to a row."""
+    start, chain = row.fields["start"], row.fields["operations"]
+    style = rng.random()
+    if style >= mix.verbose_share + mix.concise_share:
+        return f"\\boxed{{{row.gold}}}"
+    verbose = style < mix.verbose_share
+    noise = mix.verbose_noise if verbose else mix.concise_noise
+    reached = [start]
+    for operation in chain:
+        wrong = rng.random() < noise
+        reached.append(int(rng.integers(world.modulus)) if wrong else world.apply(operation, reached[-1]))
+    steps = [f"{operation}: {after}" for operation, (_, after) in zip(chain, pairwise(reached), strict=True)]
+    stated = [step for step in steps for _ in range(2)] if verbose else steps
+    return f"{', '.join(stated)} \\boxed{{{reached[-1]}}}"

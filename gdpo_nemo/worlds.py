@@ -1,0 +1,84 @@
+"""The procedural worlds of the embedded experiments: what each asks, shows in the warm-up, and is written in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import numpy as np
+from pydantic import Discriminator, Tag
+
+from gdpo_nemo.data import demonstrations, residue_world
+from gdpo_nemo.data.residue_world import ResidueWorld
+from gdpo_nemo.data.tool_world import ToolWorld
+from gdpo_nemo.prompts import residues, tool_calling
+from gdpo_nemo.types import Prompt, Row
+
+World = ToolWorld | ResidueWorld
+TAG = "kind:"
+"""What marks, in the location of a validation error, the choice of a world."""
+
+
+def _tag(value: Any) -> str:
+    kind = value.get("kind", "trips") if isinstance(value, dict) else getattr(value, "kind", None)
+    return f"{TAG}{kind}"
+
+
+AnyWorld = Annotated[
+    Annotated[ToolWorld, Tag("kind:trips")] | Annotated[ResidueWorld, Tag("kind:residues")],
+    Discriminator(
+        _tag,
+        custom_error_type="kind",
+        custom_error_message="no world of that kind; known: trips, residues",
+    ),
+]
+"""A field of a configuration: the mapping's ``kind`` says which world, trips when it says nothing."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """What the rest of the package asks of a world.
+
+    Attributes:
+        prompt: what the model is asked.
+        demonstrate: one completion of the warm-up, of the clean phase (True) or of the world's own mix.
+        phrases: every phrase of prompts and completions; each is one token of the tiny model.
+    """
+
+    prompt: Callable[[Row], Prompt]
+    demonstrate: Callable[[Any, Row, np.random.Generator, bool], str]
+    phrases: Callable[[Any], list[str]]
+
+
+TASKS = {
+    "trips": Task(
+        tool_calling.build_prompt,
+        lambda world, row, rng, clean: demonstrations.demonstrate(
+            world, row, demonstrations.CLEAN if clean else world.mix, rng
+        ),
+        tool_calling.phrases,
+    ),
+    "residues": Task(
+        residues.build_prompt,
+        lambda world, row, rng, clean: residue_world.demonstrate(
+            world, row, residue_world.CLEAN if clean else world.mix, rng
+        ),
+        residues.phrases,
+    ),
+}
+
+
+def build_prompt(world: World, row: Row) -> Prompt:
+    """What the model is asked."""
+    return TASKS[world.kind].prompt(row)
+
+
+def demonstrate(world: World, row: Row, rng: np.random.Generator, *, clean: bool) -> str:
+    """One completion of the warm-up: of its clean phase, or of the mix that leaves the model where RL starts."""
+    return TASKS[world.kind].demonstrate(world, row, rng, clean)
+
+
+def phrases(world: World) -> list[str]:
+    """Every phrase of the world's prompts and completions."""
+    return TASKS[world.kind].phrases(world)

@@ -27,7 +27,7 @@ MARK_TEXT, MARK_MARKDOWN, MARK_LATEX = "{}*", "**{}**", r"\textbf{{{}}}"
 
 def to_text(table: Table) -> str:
     """For a terminal: no colour, no box drawing."""
-    grid = [["", *(_heading(column) for column in table.columns), "n"]]
+    grid = [["", *(heading(column) for column in table.columns), "n"]]
     for row in table.rows:
         cells = [_cell_text(cell, column, MARK_TEXT) for cell, column in zip(row.cells, table.columns, strict=True)]
         grid.append([row.label, *cells, row.size])
@@ -47,7 +47,7 @@ def to_text(table: Table) -> str:
 
 def to_markdown(table: Table) -> str:
     """For a README or a model card."""
-    header = ["", *(_heading(column) for column in table.columns), "n"]
+    header = ["", *(heading(column) for column in table.columns), "n"]
     lines = [_markdown_row(header), "|" + " --- |" + " ---: |" * (len(header) - 1)]
     for row in table.rows:
         cells = [_cell_text(cell, column, MARK_MARKDOWN) for cell, column in zip(row.cells, table.columns, strict=True)]
@@ -64,7 +64,7 @@ def to_markdown(table: Table) -> str:
 
 def to_latex(table: Table) -> str:
     """A ``table`` environment for the booktabs package."""
-    header = ["", *(_heading(column) for column in table.columns), "n"]
+    header = ["", *(heading(column) for column in table.columns), "n"]
     lines = [
         "% needs \\usepackage{booktabs}",
         "\\begin{table}[t]",
@@ -119,18 +119,19 @@ def to_csv(table: Table) -> str:
     return buffer.getvalue()
 
 
-def _heading(column: Column) -> str:
+def heading(column: Column) -> str:
+    """Title of a column with its unit."""
     return f"{column.title} (%)" if column.unit == "%" and "%" not in column.title else column.title
 
 
 def _cell_text(cell: Cell, column: Column, mark: str) -> str:
     if cell.value is None:
         return cell.note
-    text = _number(cell.value, column.digits)
+    text = number(cell.value, column.digits)
     if cell.best:
         text = mark.format(text)
     if cell.interval:
-        text += f" [{_number(cell.interval.low, column.digits)}, {_number(cell.interval.high, column.digits)}]"
+        text += f" [{number(cell.interval.low, column.digits)}, {number(cell.interval.high, column.digits)}]"
     if cell.one_model:
         text += " (q)"
     if cell.num_ungraded:
@@ -138,7 +139,8 @@ def _cell_text(cell: Cell, column: Column, mark: str) -> str:
     return text.replace("-", "$-$") if mark == MARK_LATEX else text
 
 
-def _number(value: float, digits: int) -> str:
+def number(value: float, digits: int) -> str:
+    """Rounded to the column's decimals, without a minus before zero."""
     text = f"{value:.{digits}f}"
     return text.lstrip("-") if float(text) == 0 else text
 

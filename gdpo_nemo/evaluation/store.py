@@ -136,7 +136,7 @@ class EvaluationStore:
         if header is not None:
             return header
         benchmark: dict[str, Any] = {"name": self.path.name, "revision": None, "hashes": {}}
-        samples = 1 + max((int(row["index"]) for row in iterate_jsonl(self._file("scores"))), default=0)
+        samples = 1 + max((int(row["index"]) for row in iterate_jsonl(self.file("scores"))), default=0)
         return {"schema": 1, "benchmark": benchmark, "grader": DEFAULT_GRADER, "model": {}, "sampling": {}} | {
             "samples_per_question": samples
         }
@@ -196,10 +196,10 @@ class EvaluationStore:
             q, index = position.get(row["row_id"], -1), row["index"]
             if q < 0 or not 0 <= index < shape[1]:
                 raise RunDirError(
-                    f"{self._file(name)}: scores name sample {index} of {row['row_id']!r}, which was not asked"
+                    f"{self.file(name)}: scores name sample {index} of {row['row_id']!r}, which was not asked"
                 )
             if scored[q, index]:
-                raise RunDirError(f"{self._file(name)} has two scores of sample {index} of {row['row_id']!r}")
+                raise RunDirError(f"{self.file(name)} has two scores of sample {index} of {row['row_id']!r}")
             scored[q, index] = True
             for column, value in row["values"].items():
                 if column not in values:
@@ -227,8 +227,8 @@ class EvaluationStore:
 
     def half_written(self) -> dict[str, int]:
         """File -> bytes of a last line that a kill cut off; readers leave it out, the next writer removes it."""
-        paths = [self._file(name) for name in ("questions", "generations", "failures")]
-        paths += [self._file(f"scores/{grader}") for grader in self.graders()]
+        paths = [self.file(name) for name in ("questions", "generations", "failures")]
+        paths += [self.file(f"scores/{grader}") for grader in self.graders()]
         return {path.name: count for path in paths if (count := half_written(path))}
 
     # ---- writing
@@ -253,24 +253,24 @@ class EvaluationStore:
         rows = list(rows)
         if len({row["row_id"] for row in rows}) < len(rows):
             raise InputError(f"two questions of {self.header['benchmark']['name']} have the same row_id")
-        text, path = to_jsonl(rows), self._file("questions")
+        text, path = to_jsonl(rows), self.file("questions")
         if path.exists() and path.read_text("utf-8") != text:
             raise RunDirError(f"{path} holds other questions; use another place (--out DIR)")
         write_text(path, text)
 
     def append_generations(self, rows: Iterable[Mapping[str, Any]]) -> None:
         """Add answers as they finish."""
-        append_jsonl(self._file("generations"), rows)
+        append_jsonl(self.file("generations"), rows)
 
     def append_scores(self, rows: Iterable[Mapping[str, Any]], grader: str | None = None) -> None:
         """Add scores of a grader, by default that of the header."""
         name = grader or str(self.header["grader"])
         _check_grader(name)
-        append_jsonl(self._file(f"scores/{name}"), rows)
+        append_jsonl(self.file(f"scores/{name}"), rows)
 
     def append_failures(self, rows: Iterable[Mapping[str, Any]]) -> None:
         """Add samples that were asked in vain."""
-        append_jsonl(self._file("failures"), rows)
+        append_jsonl(self.file("failures"), rows)
 
     def finish(self, state: str, summary: Mapping[str, Any]) -> None:
         """Write the result: ``complete``, or ``incomplete`` by the user's wish."""
@@ -285,13 +285,14 @@ class EvaluationStore:
             raise UnknownNameError(f"grader in {self.path}", name, self.graders())
         return f"scores/{name}"
 
-    def _file(self, name: str) -> Path:
+    def file(self, name: str) -> Path:
+        """Where ``questions``, ``generations``, ``failures`` or ``scores/<grader>`` are."""
         if self._is_version_1:
             return self.path.parent / f"{name.split('/')[0]}.jsonl"
         return self.path / f"{name}.jsonl"
 
     def _rows(self, name: str, keys: Sequence[str]) -> Iterator[dict[str, Any]]:
-        path = self._file(name)
+        path = self.file(name)
         for number, row in enumerate(iterate_jsonl(path), start=1):
             for key in keys:
                 if key not in row:

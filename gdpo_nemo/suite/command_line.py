@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NoReturn
 
 import gdpo_nemo
+from gdpo_nemo import tracking
 from gdpo_nemo.errors import GdpoError, UnknownNameError, UsageError
 from gdpo_nemo.suite import planning, programs, reporting, running, status
 from gdpo_nemo.suite.answer import Answer
@@ -77,6 +78,7 @@ def _answer(arguments: list[str], experiment: Experiment | None) -> tuple[Answer
         return status.list_programs(options.out or Path("runs")), options.json
     found = replace(programs.find(sys.argv[0]), experiment=experiment) if experiment else programs.find(options.target)
     selection = _selection(found, options, overrides)
+    tracking.parse(getattr(options, "track", None))
     again = f"{program} {shlex.join(['run', *(part for part in arguments[1:] if part != '--fresh')])}"
     return _dispatch(selection, options, again), options.json
 
@@ -86,7 +88,7 @@ def _dispatch(selection: Selection, options: argparse.Namespace, again: str) -> 
         case "plan":
             return planning.plan(selection, options.jobs, options.fresh, again)
         case "run":
-            return running.run(selection, options.jobs, options.fresh, again)
+            return running.run(selection, options.jobs, options.fresh, again, tracking.parse(options.track))
         case "status":
             return status.status(selection)
         case "report":
@@ -259,6 +261,9 @@ def _add_selection(parser: argparse.ArgumentParser) -> None:
 def _add_running(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--jobs", type=_positive, metavar="N", help="runs at once (default: as many as the cores carry)"
+    )
+    parser.add_argument(
+        "--track", metavar="A,B", help="mirror the metrics in tensorboard or wandb, under each run's logs/"
     )
     parser.add_argument("--fresh", action="store_true", help="remove what these runs have so far, and start them again")
     parser.add_argument("overrides", nargs="*", metavar="key.sub=value", help="change the configuration of all arms")

@@ -21,7 +21,7 @@ ORPHANS_S = 10.0
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
-def run(selection: Selection, jobs: int | None, fresh: bool, again: str) -> Answer:
+def run(selection: Selection, jobs: int | None, fresh: bool, again: str, track: Sequence[str] = ()) -> Answer:
     """Do what is not finished yet, then report.
 
     Args:
@@ -29,6 +29,7 @@ def run(selection: Selection, jobs: int | None, fresh: bool, again: str) -> Answ
         jobs: how many at once; None for what the cores carry.
         fresh: remove these runs first.
         again: the command that goes on after an interruption.
+        track: trackers that mirror the metrics, see ``gdpo_nemo.tracking``.
 
     Raises:
         GdpoError: something is wrong before anything is computed.
@@ -55,9 +56,9 @@ def run(selection: Selection, jobs: int | None, fresh: bool, again: str) -> Answ
         if finished:
             say(f"{len(finished)} of {len(grid.runs)} runs already finished, reused")
         try:
-            if _perform([grid.base], 1, selection.tree.path):
+            if _perform([grid.base], 1, selection.tree.path, track):
                 raise GdpoError(f"the warm-up failed, and every run starts from it. When mended, go on with: {again}")
-            failed = _perform(grid.runs, side_by_side(grid, jobs), selection.tree.path)
+            failed = _perform(grid.runs, side_by_side(grid, jobs), selection.tree.path, track)
         except Interrupted as error:
             raise Interrupted(f"{error}; nothing is lost. Go on with: {again}") from error
     if failed:
@@ -82,25 +83,25 @@ def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def _perform(runs: Sequence[Run], at_once: int, where: Path) -> list[Run]:
+def _perform(runs: Sequence[Run], at_once: int, where: Path, track: Sequence[str]) -> list[Run]:
     """Do what is unfinished of some runs; returns those that failed."""
     pending = [each for each in runs if each.dir.state() != "finished"]
     if pending:
         say(f"{where}: {shortened([each.name for each in pending])}, {min(at_once, len(pending))} at once")
         progress = Progress(pending, sys.stderr)
         try:
-            run_jobs([_job(each) for each in pending], at_once, progress)
+            run_jobs([_job(each, track) for each in pending], at_once, progress)
         finally:
             progress.close()
     return [each for each in pending if each.dir.state() != "finished"]
 
 
-def _job(run: Run) -> Job:
+def _job(run: Run, track: Sequence[str]) -> Job:
     environment = dict.fromkeys(THREAD_VARIABLES, str(run.config.embedded.threads)) | {
         "PYTHONUNBUFFERED": "1",
         "TOKENIZERS_PARALLELISM": "false",
     }
-    command = (sys.executable, "-m", "gdpo_nemo.backends.embedded", str(run.dir.path))
+    command = (sys.executable, "-m", "gdpo_nemo.backends.embedded", str(run.dir.path), *filter(None, [",".join(track)]))
     return Job(run.name, command, run.dir.log_path, environment)
 
 

@@ -1,4 +1,4 @@
-"""Perform one run: ``python -m gdpo_nemo.backends.embedded RUN_DIR``."""
+"""Perform one run: ``python -m gdpo_nemo.backends.embedded RUN_DIR [TRACKERS]``."""
 
 from __future__ import annotations
 
@@ -8,15 +8,17 @@ import signal
 import sys
 from pathlib import Path
 
+from gdpo_nemo import tracking
 from gdpo_nemo.config import RunConfig, validate
 from gdpo_nemo.errors import GdpoError
 from gdpo_nemo.run_dir import RunDir
+from gdpo_nemo.tracking import tracked
 
 
 def main(arguments: list[str]) -> int:
     """Run or resume; a finished run returns at once."""
-    if len(arguments) != 1:
-        print("usage: python -m gdpo_nemo.backends.embedded RUN_DIR", file=sys.stderr)
+    if len(arguments) not in (1, 2):
+        print("usage: python -m gdpo_nemo.backends.embedded RUN_DIR [tensorboard,wandb]", file=sys.stderr)
         return 2
     _end_with_parent()
     run = RunDir(Path(arguments[0]))
@@ -31,14 +33,15 @@ def main(arguments: list[str]) -> int:
 
             logging.disable_progress_bar()
             torch.set_num_threads(config.embedded.threads)
-            if config.kind == "warmup":
-                from gdpo_nemo.backends.embedded.warmup import warm_up
+            with tracked(run, tracking.parse(arguments[1] if arguments[1:] else None)) as claimed:
+                if config.kind == "warmup":
+                    from gdpo_nemo.backends.embedded.warmup import warm_up
 
-                warm_up(run, config)
-            else:
-                from gdpo_nemo.backends.embedded.train import train
+                    warm_up(claimed, config)
+                else:
+                    from gdpo_nemo.backends.embedded.train import train
 
-                train(run, config)
+                    train(claimed, config)
     except GdpoError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code

@@ -13,9 +13,9 @@ from gdpo_nemo.report import render
 from gdpo_nemo.report.figures import curves
 from gdpo_nemo.report.samples import Evaluations, read_evaluations, run_name
 from gdpo_nemo.report.spec import ReportSpec
-from gdpo_nemo.report.table import Table, build_table
+from gdpo_nemo.report.table import Part, Table, build_table
 from gdpo_nemo.report.training import read_training
-from gdpo_nemo.report.verdict import Verdict, judge
+from gdpo_nemo.report.verdict import Verdict, adjusted, judge_all
 
 
 @dataclass(frozen=True)
@@ -48,8 +48,8 @@ def build(spec: ReportSpec, out: Path) -> Report:
     if not spec.runs or not spec.columns:
         raise InputError(f"report of {spec.experiment}: it has {len(spec.runs)} runs and {len(spec.columns)} columns")
     evaluations = read_evaluations(spec)
-    verdicts = tuple(judge(spec, evaluations, claim) for claim in spec.claims)
-    table = build_table(spec, evaluations, verdicts)
+    verdicts = tuple(adjusted(judge_all(spec, evaluations, spec.claims), spec.level))
+    table = build_table([Part(spec, evaluations)], verdicts)
     lines = curves.curves_of(spec, read_training(spec.runs))
     text = render.to_text(table)
 
@@ -66,10 +66,10 @@ def build(spec: ReportSpec, out: Path) -> Report:
 
 def _document(spec: ReportSpec, evaluations: Evaluations, verdicts: tuple[Verdict, ...]) -> dict[str, Any]:
     runs = [
-        {"run": run_name(path), "arm": arm, "seed": seed, "state": evaluations.states[run_name(path)]}
+        {"run": run_name(path), "arm": arm, "seed": seed, "state": evaluations.state(run_name(path))}
         for (arm, seed), path in spec.runs.items()
     ]
-    base = spec.base and {"run": run_name(spec.base), "state": evaluations.states[run_name(spec.base)]}
+    base = spec.base and {"run": run_name(spec.base), "state": evaluations.state(run_name(spec.base))}
     return {
         "experiment": spec.experiment,
         "scale": spec.scale,

@@ -1,90 +1,127 @@
-"""One table, four renderings: Markdown, LaTeX, CSV with unrounded values, plain text."""
+"""One table, five renderings: plain text, Markdown, LaTeX, HTML, and CSV with unrounded values."""
 
 from __future__ import annotations
 
 import csv
+import html
 import io
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from gdpo_nemo.report.spec import Column
-from gdpo_nemo.report.table import Cell, Table
+from gdpo_nemo.report.captions import SYNTHETIC
+from gdpo_nemo.report.grid import Grid, Text, grid
+from gdpo_nemo.report.table import Table
 
 TEXT_WIDTH = 100
 CSV_FIELDS = (
-    "arm", "label", "column", "title", "unit", "value", "low", "high", "level", "method", "seeds", "seeds_planned",
-    "seed_list", "questions", "samples", "ungraded", "best", "note",
+    "model", "arm", "label", "column", "title", "unit", "paper", "band_low", "band_high", "value", "low", "high",
+    "level", "method", "iqm", "verdict", "seeds", "seeds_planned", "seed_list", "questions", "samples", "ungraded",
+    "failed", "best", "note", "key", "synthetic",
 )  # fmt: skip
 LATEX_ESCAPES = {
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
     "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}",
 }  # fmt: skip
 MARKDOWN_SPECIAL = "\\|*_`<"
-
-
-MARK_TEXT, MARK_MARKDOWN, MARK_LATEX = "{}*", "**{}**", r"\textbf{{{}}}"
+CLAIMS, POWER, MISSING, DEVIATIONS = "Claims", "What these runs can tell", "No result yet", "Differences from the paper"
 
 
 def to_text(table: Table) -> str:
     """For a terminal: no colour, no box drawing."""
-    grid = [["", *(heading(column) for column in table.columns), "n"]]
-    for row in table.rows:
-        cells = [_cell_text(cell, column, MARK_TEXT) for cell, column in zip(row.cells, table.columns, strict=True)]
-        grid.append([row.label, *cells, row.size])
-    widths = [max(len(line[i]) for line in grid) for i in range(len(grid[0]))]
-    lines = ["  ".join(part.ljust(width) for part, width in zip(line, widths, strict=True)).rstrip() for line in grid]
-    rule = "-" * max(map(len, lines))
-    blocks = [
-        table.title,
-        "\n".join([rule, lines[0], rule, *lines[1:], rule]),
-        textwrap.fill(_caption(table, "*"), TEXT_WIDTH),
-    ]
-    blocks += _text_list("Claims", table.claims)
-    blocks += _text_list("No result yet", table.missing)
-    blocks += _text_list("Differences from the paper", [f"{name}: {text}" for name, text in table.deviations])
+    words = grid(table)
+    lines = [[(block.name, row) for row in block.rows] for block in words.blocks]
+    cells = [list(words.headings), *([_marked(text, "{}*") for text in row] for rows in lines for _, row in rows)]
+    widths = [max(len(line[i]) for line in cells) for i in range(len(words.headings))]
+    printed = ["  ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)).rstrip() for line in cells]
+    rule = "-" * max(map(len, printed))
+    body, at = [rule, printed[0], rule], 1
+    for block in words.blocks:
+        body += [block.name] if block.name else []
+        body += printed[at : at + len(block.rows)]
+        at += len(block.rows)
+    blocks = [SYNTHETIC] if table.synthetic else []
+    blocks += [table.title]
+    blocks += _text_list(POWER, table.power)
+    blocks += ["\n".join([*body, rule]), textwrap.fill(_caption(table, "*"), TEXT_WIDTH)]
+    blocks += _text_list(CLAIMS, table.claims)
+    blocks += _text_list(MISSING, table.missing)
+    blocks += _text_list(DEVIATIONS, [f"{name}: {text}" for name, text in table.deviations])
     return "\n\n".join(blocks) + "\n"
 
 
 def to_markdown(table: Table) -> str:
     """For a README or a model card."""
-    header = ["", *(heading(column) for column in table.columns), "n"]
-    lines = [_markdown_row(header), "|" + " --- |" + " ---: |" * (len(header) - 1)]
-    for row in table.rows:
-        cells = [_cell_text(cell, column, MARK_MARKDOWN) for cell, column in zip(row.cells, table.columns, strict=True)]
-        lines.append(f"| {_markdown(row.label)} | {' | '.join(cells)} | {row.size} |")
-    blocks = [f"# {_markdown(table.title)}", "\n".join(lines), _markdown(_caption(table, "Bold"))]
-    for title, items in (("Claims", table.claims), ("No result yet", table.missing)):
-        if items:
-            blocks += [f"## {title}", "\n".join(f"- {_markdown(item)}" for item in items)]
+    words = grid(table)
+    blocks = [f"**{_markdown(SYNTHETIC)}**"] if table.synthetic else []
+    blocks += [f"# {_markdown(table.title)}", *_markdown_list(POWER, table.power)]
+    for block in words.blocks:
+        blocks += [f"### {_markdown(block.name)}"] if block.name else []
+        lines = [_markdown_row(words.headings), "|" + "".join(_markdown_rule(words, i) for i in _columns(words))]
+        lines += [
+            f"| {' | '.join(_marked(text, '**{}**', _markdown) for text in row)} |".replace("|  |", "| |")
+            for row in block.rows
+        ]
+        blocks.append("\n".join(lines))
+    blocks.append(_markdown(_caption(table, "Bold")))
+    blocks += _markdown_list(CLAIMS, table.claims) + _markdown_list(MISSING, table.missing)
     if table.deviations:
         notes = [f"{i}. {_markdown(name)}: {_markdown(text)}" for i, (name, text) in enumerate(table.deviations, 1)]
-        blocks += ["## Differences from the paper", "\n".join(notes)]
+        blocks += [f"## {DEVIATIONS}", "\n".join(notes)]
     return "\n\n".join(blocks) + "\n"
 
 
 def to_latex(table: Table) -> str:
     """A ``table`` environment for the booktabs package."""
-    header = ["", *(heading(column) for column in table.columns), "n"]
+    words = grid(table)
+    banner = f"\\textbf{{{_latex(SYNTHETIC)}}} " if table.synthetic else ""
+    num_columns = len(words.headings)
     lines = [
         "% needs \\usepackage{booktabs}",
         "\\begin{table}[t]",
         "\\centering",
-        f"\\caption{{{_latex(table.title)}. {_latex(_caption(table, 'Bold'))}}}",
+        f"\\caption{{{banner}{_latex(table.title)}. {_latex(_caption(table, 'Bold'))}}}",
         f"\\label{{tab:{''.join(c if c.isalnum() else '-' for c in table.name)}}}",
-        f"\\begin{{tabular}}{{l{'r' * (len(header) - 1)}}}",
+        f"\\begin{{tabular}}{{{'l' * words.num_labels}{'r' * (num_columns - words.num_labels)}}}",
         "\\toprule",
-        " & ".join(map(_latex, header)) + " \\\\",
-        "\\midrule",
+        " & ".join(map(_latex, words.headings)) + " \\\\",
     ]
-    for row in table.rows:
-        cells = [_cell_text(cell, column, MARK_LATEX) for cell, column in zip(row.cells, table.columns, strict=True)]
-        lines.append(" & ".join([_latex(row.label), *cells, _latex(row.size).replace(" x ", " $\\times$ ")]) + " \\\\")
+    for block in words.blocks:
+        lines.append("\\midrule")
+        lines += [f"\\multicolumn{{{num_columns}}}{{l}}{{\\textit{{{_latex(block.name)}}}}} \\\\"] if block.name else []
+        lines += [" & ".join(_latex_cell(text) for text in row) + " \\\\" for row in block.rows]
     lines += ["\\bottomrule", "\\end{tabular}"]
+    for title, items in ((POWER, table.power), (CLAIMS, table.claims if table.against_paper else ())):
+        lines += [f"\\par\\footnotesize {title}: {_latex('; '.join(items))}."] if items else []
     if table.missing:
-        lines.append(f"\\par\\footnotesize No result yet: {_latex('; '.join(table.missing))}.")
-    for number, (name, text) in enumerate(table.deviations, 1):
-        lines.append(f"\\par\\footnotesize$^{{{number}}}$ {_latex(name)}: {_latex(text)}.")
+        lines.append(f"\\par\\footnotesize {MISSING}: {_latex('; '.join(table.missing))}.")
+    for index, (name, text) in enumerate(table.deviations, 1):
+        lines.append(f"\\par\\footnotesize$^{{{index}}}$ {_latex(name)}: {_latex(text)}.")
     return "\n".join([*lines, "\\end{table}", ""])
+
+
+def to_html(table: Table) -> str:
+    """A page of its own without script or style, to be opened or copied from."""
+    words = grid(table)
+    parts = ['<!doctype html>\n<html lang="en">\n<meta charset="utf-8">', f"<title>{html.escape(table.title)}</title>"]
+    parts += [f"<p><strong>{html.escape(SYNTHETIC)}</strong></p>"] if table.synthetic else []
+    parts += [f"<h1>{html.escape(table.title)}</h1>", *_html_list(POWER, table.power), "<table>", "<thead><tr>"]
+    parts += [f'<th scope="col">{html.escape(word)}</th>' for word in words.headings]
+    parts.append("</tr></thead>")
+    for block in words.blocks:
+        parts.append("<tbody>")
+        if block.name:
+            span = len(words.headings)
+            parts.append(f'<tr><th colspan="{span}" scope="rowgroup">{html.escape(block.name)}</th></tr>')
+        for row in block.rows:
+            marked = [_marked(text, "<strong>{}</strong>", html.escape) for text in row]
+            labels = [f'<th scope="row">{text}</th>' for text in marked[: words.num_labels]]
+            cells = [f"<td>{text}</td>" for text in marked[words.num_labels :]]
+            parts.append(f"<tr>{''.join(labels + cells)}</tr>")
+        parts.append("</tbody>")
+    parts += ["</table>", f"<p>{html.escape(_caption(table, 'Bold'))}</p>"]
+    parts += _html_list(CLAIMS, table.claims) + _html_list(MISSING, table.missing)
+    parts += _html_list(DEVIATIONS, [f"{name}: {text}" for name, text in table.deviations])
+    return "\n".join([*parts, "</html>", ""])
 
 
 def to_csv(table: Table) -> str:
@@ -96,57 +133,49 @@ def to_csv(table: Table) -> str:
         for cell, column in zip(row.cells, table.columns, strict=True):
             writer.writerow(
                 {
+                    "model": cell.key.partition(":")[2].partition("/")[0],
                     "arm": row.arm,
                     "label": row.label,
                     "column": column.name,
                     "title": column.title,
                     "unit": column.unit,
+                    "paper": cell.paper,
+                    "band_low": cell.band and cell.band.low,
+                    "band_high": cell.band and cell.band.high,
                     "value": cell.value,
                     "low": cell.interval and cell.interval.low,
                     "high": cell.interval and cell.interval.high,
                     "level": cell.interval and cell.interval.level,
                     "method": cell.interval and cell.interval.method,
+                    "iqm": cell.iqm,
+                    "verdict": cell.verdict,
                     "seeds": cell.num_seeds,
                     "seeds_planned": len(row.seeds_planned),
                     "seed_list": " ".join(map(str, row.seeds_used)),
                     "questions": cell.num_questions,
                     "samples": cell.num_samples,
                     "ungraded": cell.num_ungraded,
+                    "failed": cell.num_failed,
                     "best": int(cell.best),
                     "note": cell.note,
+                    "key": cell.key,
+                    "synthetic": "SYNTHETIC" if table.synthetic else "",
                 }
             )
     return buffer.getvalue()
 
 
-def heading(column: Column) -> str:
-    """Title of a column with its unit."""
-    return f"{column.title} (%)" if column.unit == "%" and "%" not in column.title else column.title
-
-
-def _cell_text(cell: Cell, column: Column, mark: str) -> str:
-    if cell.value is None:
-        return cell.note
-    text = number(cell.value, column.digits)
-    if cell.best:
-        text = mark.format(text)
-    if cell.interval:
-        text += f" [{number(cell.interval.low, column.digits)}, {number(cell.interval.high, column.digits)}]"
-    if cell.one_model:
-        text += " (q)"
-    if cell.num_ungraded:
-        text += f" ({cell.num_ungraded} ungraded)"
-    return text.replace("-", "$-$") if mark == MARK_LATEX else text
-
-
-def number(value: float, digits: int) -> str:
-    """Rounded to the column's decimals, without a minus before zero."""
-    text = f"{value:.{digits}f}"
-    return text.lstrip("-") if float(text) == 0 else text
-
-
 def _caption(table: Table, best: str) -> str:
     return " ".join([*table.caption, *([f"{best}: {table.best_note}"] if table.best_note else [])])
+
+
+def _marked(text: Text, mark: str, escape: Callable[[str], str] = str) -> str:
+    value = escape(text.text)
+    return (mark.format(value) if text.best else value) + escape(text.after)
+
+
+def _columns(words: Grid) -> range:
+    return range(len(words.headings))
 
 
 def _text_list(title: str, items: Sequence[str]) -> list[str]:
@@ -154,12 +183,33 @@ def _text_list(title: str, items: Sequence[str]) -> list[str]:
     return ["\n".join([f"{title}:", *lines])] if items else []
 
 
+def _markdown_list(title: str, items: Sequence[str]) -> list[str]:
+    return [f"## {title}", "\n".join(f"- {_markdown(item)}" for item in items)] if items else []
+
+
 def _markdown_row(cells: Sequence[str]) -> str:
     return f"| {' | '.join(map(_markdown, cells))} |"
 
 
+def _markdown_rule(words: Grid, i: int) -> str:
+    return " --- |" if i < words.num_labels else " ---: |"
+
+
 def _markdown(text: str) -> str:
     return "".join("\\" + c if c in MARKDOWN_SPECIAL else c for c in text)
+
+
+def _html_list(title: str, items: Sequence[str]) -> list[str]:
+    if not items:
+        return []
+    return [f"<h2>{title}</h2>", "<ul>", *(f"<li>{html.escape(item)}</li>" for item in items), "</ul>"]
+
+
+def _latex_cell(text: Text) -> str:
+    number = text.text.lstrip("-[").replace(".", "").replace(", ", "").replace("]", "").replace("-", "")
+    if number.isdigit() or text.after:
+        return _marked(text, "\\textbf{{{}}}", _latex).replace("-", "$-$")
+    return _latex(text.text).replace(" x ", " $\\times$ ")
 
 
 def _latex(text: str) -> str:

@@ -1,4 +1,4 @@
-"""Per-sample rewards of the final evaluations, read from finished run directories.
+"""Per-sample values of the evaluations of one model's runs, read from their stores.
 
 The bridge from a printed cell back to its samples: a cell is a column of some runs, a column is one
 value per question, and ``row_ids`` names the questions in the order of those values.
@@ -7,49 +7,89 @@ value per question, and ``row_ids`` names the questions in the order of those va
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 
 from gdpo_nemo.errors import InputError, UnknownNameError
 from gdpo_nemo.evaluation.store import EvaluationStore
-from gdpo_nemo.report.spec import Column, ReportSpec
+from gdpo_nemo.report.spec import HELDOUT, Column, ReportSpec
 from gdpo_nemo.run_dir import RunDir
-from gdpo_nemo.stats.intervals import FloatArray
+from gdpo_nemo.stats import Strata
+from gdpo_nemo.stats.strata import FloatArray
 
 ROUNDING = 1e-9
-STATE_WORDS = {"missing": "not started", "started": "unfinished", "running": "still running"}
+FINISHED = "finished"
+STATE_WORDS = {
+    "missing": "not started",
+    "started": "unfinished",
+    "running": "still running",
+    "not_evaluated": "not evaluated",
+    "incomplete": "incomplete: some requests failed",
+}
+SYNTHETIC = "synthetic"
 
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """The final evaluation of one run.
+    """One run on one benchmark.
 
     Attributes:
-        run: name of the run, its last two folders.
+        run: name of the run, see ``run_name``.
+        path: of the store.
         row_ids: the questions, sorted.
-        values: reward -> values_Q_N, NaN where ungraded.
+        groups: group of each question, None where it has none.
+        values: name -> values_Q_N, NaN where ungraded.
+        num_failed: samples whose request failed for good; they are among the ungraded ones.
+        synthetic: whether the store says that it was made up.
     """
 
     run: str
+    path: Path
     row_ids: tuple[str, ...]
+    groups: tuple[str | None, ...]
     values: Mapping[str, FloatArray]
+    num_failed: int = 0
+    synthetic: bool = False
 
     @property
     def samples_per_question(self) -> int:
         """N."""
         return int(next(iter(self.values.values())).shape[1])
 
+    def has(self, column: Column) -> bool:
+        """Whether there are questions of every group that the column weighs."""
+        return column.strata is None or set(column.strata) <= self._present
+
+    @cached_property
+    def _present(self) -> set[str | None]:
+        return set(self.groups)
+
+    def questions_of(self, column: Column) -> list[int]:
+        """Positions of the questions that the column is about."""
+        if column.strata is None:
+            return list(range(len(self.row_ids)))
+        return [q for q, group in enumerate(self.groups) if group in column.strata]
+
+    def strata(self, column: Column) -> Strata | None:
+        """Groups and weights of the questions of ``questions_of``."""
+        if column.strata is None:
+            return None
+        return Strata.of([self.groups[q] for q in self.questions_of(column)], column.strata)
+
     def samples_Q_N(self, column: Column) -> FloatArray:
-        """The column's value of each sample, a share's as 0 or 1.
+        """The column's value of each sample of its questions, a threshold's as 0 or 1.
 
         Raises:
-            UnknownNameError: the evaluation has no such reward.
+            UnknownNameError: the evaluation has no such value.
         """
         if column.reward not in self.values:
             raise UnknownNameError(f"reward in the scores of {self.run}", column.reward, self.values)
         values_Q_N = self.values[column.reward]
+        if column.strata is not None:
+            values_Q_N = values_Q_N[self.questions_of(column)]
         if column.at_least is None:
             return values_Q_N
         hits_Q_N = (values_Q_N >= column.at_least - ROUNDING).astype(np.float64)
@@ -61,88 +101,182 @@ class Evaluation:
         graded_Q = (~np.isnan(samples_Q_N)).sum(axis=1)
         return np.where(graded_Q > 0, np.nansum(samples_Q_N, axis=1) / np.maximum(graded_Q, 1), np.nan)
 
+    def graded_Q(self, column: Column) -> FloatArray | None:
+        """``questions_Q``, or None where nothing, or nothing of some group, is graded."""
+        values_Q, strata = self.questions_Q(column), self.strata(column)
+        groups_Q = np.zeros(len(values_Q), dtype=np.intp) if strata is None else strata.group_Q
+        num_groups = 1 if strata is None else len(strata.names_G)
+        graded = np.bincount(groups_Q[~np.isnan(values_Q)], minlength=num_groups)
+        return values_Q if len(values_Q) and (graded > 0).all() else None
+
     def num_ungraded(self, column: Column) -> int:
-        """Samples without a grade."""
+        """Samples without a grade, those of failed requests among them."""
         return int(np.isnan(self.samples_Q_N(column)).sum())
 
 
 @dataclass(frozen=True, eq=False)
 class Evaluations:
-    """All runs of one report.
+    """All runs of one model.
 
     Attributes:
-        base: the model all arms start from, None where it is not finished or not asked for.
-        arms: arm -> seed -> evaluation, finished runs only, in the order of the table.
+        base: benchmark -> evaluation of the model that all arms start from.
+        arms: arm -> seed -> benchmark -> evaluation; finished ones only, in the order of the table.
         planned: arm -> seeds asked for.
-        states: run name -> ``missing``, ``started``, ``running`` or ``finished``.
+        states: run name -> benchmark -> ``finished`` or a key of ``STATE_WORDS``.
+        base_asked: whether the base model is a row.
     """
 
-    base: Evaluation | None
-    arms: Mapping[str, Mapping[int, Evaluation]]
+    base: Mapping[str, Evaluation]
+    arms: Mapping[str, Mapping[int, Mapping[str, Evaluation]]]
     planned: Mapping[str, tuple[int, ...]]
-    states: Mapping[str, str]
+    states: Mapping[str, Mapping[str, str]]
+    base_asked: bool = False
+    _graded: dict[tuple[str, str], dict[int, FloatArray]] = field(default_factory=dict, repr=False)
+
+    def of_arm(self, arm: str, column: Column) -> dict[int, Evaluation]:
+        """Seed -> evaluation of the column's benchmark, of the finished runs that have all its question groups."""
+        runs = {seed: own[column.benchmark] for seed, own in self.arms.get(arm, {}).items() if column.benchmark in own}
+        return {seed: one for seed, one in sorted(runs.items()) if one.has(column)}
+
+    def of_base(self, column: Column) -> Evaluation | None:
+        """The base model on the column's benchmark."""
+        found = self.base.get(column.benchmark)
+        return found if found is not None and found.has(column) else None
 
     def graded(self, arm: str, column: Column) -> dict[int, FloatArray]:
         """Seed -> values_Q of the arm's finished runs, less those in which nothing is graded."""
-        values = {seed: evaluation.questions_Q(column) for seed, evaluation in self.arms.get(arm, {}).items()}
-        return {seed: values_Q for seed, values_Q in sorted(values.items()) if not np.isnan(values_Q).all()}
+        key = (arm, column.name)
+        if key not in self._graded:
+            values = {seed: one.graded_Q(column) for seed, one in self.of_arm(arm, column).items()}
+            self._graded[key] = {seed: values_Q for seed, values_Q in values.items() if values_Q is not None}
+        return self._graded[key]
+
+    def strata(self, column: Column) -> Strata | None:
+        """Groups and weights of the column's questions, the same in all runs."""
+        for evaluation in self.all():
+            if evaluation.path.name == column.benchmark and evaluation.has(column):
+                return evaluation.strata(column)
+        return None
+
+    def all(self) -> list[Evaluation]:
+        """Every finished evaluation."""
+        of_arms = [one for runs in self.arms.values() for own in runs.values() for one in own.values()]
+        return [*self.base.values(), *of_arms]
+
+    def state(self, run: str) -> str:
+        """``finished``, or the state of a run's first benchmark that is not."""
+        return next((state for state in self.states[run].values() if state != FINISHED), FINISHED)
 
     def missing(self) -> list[str]:
-        """Runs without a result, and why."""
-        return [f"{run} ({STATE_WORDS[state]})" for run, state in self.states.items() if state != "finished"]
+        """Runs without all results, and why."""
+        return [f"{run} ({words})" for run in self.states if (words := self.words(run))]
+
+    def words(self, run: str) -> str:
+        """Why a run has no result on some benchmarks; empty where it has all."""
+        states = self.states[run]
+        left = {benchmark: STATE_WORDS[state] for benchmark, state in states.items() if state != FINISHED}
+        if len(left) == len(states) and len(set(left.values())) == 1:
+            return next(iter(left.values()))
+        return ", ".join(f"{benchmark} {words}" for benchmark, words in left.items())
 
 
 def column_bounds(spec: ReportSpec, column: Column) -> tuple[float, float]:
     """Lowest and highest value that one sample of the column can take, before the unit."""
-    if column.at_least is not None:
+    if column.is_share:
         return 0.0, 1.0
-    return spec.reward_ranges.get(column.reward, (-np.inf, np.inf))
+    return spec.reward_ranges.get(column.reward, (0.0, 1.0) if column.unit == "%" else (-np.inf, np.inf))
 
 
 def run_name(path: Path) -> str:
-    """``<arm>/seed<N>``: how files that may travel name a run."""
-    return f"{path.parent.name}/{path.name}"
+    """``<arm>/seed<N>``, or ``base``: how files that may travel name a run of a model."""
+    return path.name if path.name == "base" else f"{path.parent.name}/{path.name}"
 
 
 def read_evaluations(spec: ReportSpec) -> Evaluations:
-    """Read every finished run of a report.
+    """Read every finished evaluation that the columns need.
 
     Raises:
-        InputError: a finished run has no evaluation, or two runs answered different questions.
+        InputError: a finished run has no evaluation, two runs answered different questions, or some runs are made up
+            and others are not.
     """
+    benchmarks = tuple(dict.fromkeys(column.benchmark for column in spec.columns))
     planned: dict[str, tuple[int, ...]] = {}
-    arms: dict[str, dict[int, Evaluation]] = {}
-    states: dict[str, str] = {}
-    base = None
+    arms: dict[str, dict[int, dict[str, Evaluation]]] = {}
+    states: dict[str, dict[str, str]] = {}
+    base: dict[str, Evaluation] = {}
     if spec.base is not None:
-        states[run_name(spec.base)] = RunDir(spec.base).state()
-        base = _read(spec.base)
-    first: Evaluation | None = None
+        states[run_name(spec.base)], base = _read(spec, spec.base, benchmarks)
+    first: dict[str, Evaluation] = {}
     for (arm, seed), path in spec.runs.items():
         planned[arm] = (*planned.get(arm, ()), seed)
-        states[run_name(path)] = RunDir(path).state()
-        evaluation = _read(path)
-        if evaluation is None:
-            arms.setdefault(arm, {})
-            continue
-        first = first or evaluation
-        _check_same_questions(first, evaluation)
-        arms.setdefault(arm, {})[seed] = evaluation
-    return Evaluations(base, arms, planned, states)
+        states[run_name(path)], found = _read(spec, path, benchmarks)
+        for benchmark, evaluation in found.items():
+            _check_same_questions(first.setdefault(benchmark, evaluation), evaluation)
+        arms.setdefault(arm, {})
+        if found:
+            arms[arm][seed] = found
+    evaluations = Evaluations(base, arms, planned, states, base_asked=spec.base is not None)
+    check_all_or_none_synthetic(evaluations.all())
+    return evaluations
 
 
-def _read(path: Path) -> Evaluation | None:
+def check_all_or_none_synthetic(evaluations: list[Evaluation]) -> bool:
+    """Whether the evaluations are made up.
+
+    Raises:
+        InputError: some are and others are not.
+    """
+    made_up = {evaluation.synthetic: evaluation for evaluation in evaluations}
+    if len(made_up) > 1:
+        raise InputError(
+            f"{made_up[True].path} is synthetic and {made_up[False].path} is not; they never share a report. "
+            "Keep made-up runs in a folder of their own (--out DIR)"
+        )
+    return True in made_up
+
+
+def _read(spec: ReportSpec, path: Path, benchmarks: tuple[str, ...]) -> tuple[dict[str, str], dict[str, Evaluation]]:
     run = RunDir(path)
-    result = run.result() if run.exists() else None
-    if result is None:
-        return None
-    store = EvaluationStore(run.evaluation_path("heldout"))
-    if not store.exists():
-        raise InputError(f"{path} is finished but holds no evaluation; run it again from its last checkpoint")
+    states: dict[str, str] = {}
+    found: dict[str, Evaluation] = {}
+    for benchmark in benchmarks:
+        store = EvaluationStore(run.evaluation_path(benchmark))
+        state = _state(run, store, benchmark)
+        if state == "incomplete" and spec.allow_incomplete:
+            state = FINISHED
+        if state == FINISHED:
+            found[benchmark] = _load(run_name(path), EvaluationStore.open(store.path))
+        states[benchmark] = state
+    return states, found
+
+
+def _state(run: RunDir, store: EvaluationStore, benchmark: str) -> str:
+    if benchmark == HELDOUT:  # part of the run itself, which is finished when its result is there
+        state = run.state()
+        if state == FINISHED and not store.exists():
+            raise InputError(f"{run.path} is finished but holds no evaluation; run it again from its last checkpoint")
+        return state
+    state = store.state()
+    if state == "missing":
+        return "not_evaluated" if run.path.is_dir() else "missing"
+    return FINISHED if state == "complete" else state
+
+
+def _load(name: str, store: EvaluationStore) -> Evaluation:
     matrix = store.score_matrix()
-    order = np.argsort(np.array(matrix.row_ids))
+    if not matrix.row_ids or not matrix.values:
+        raise InputError(f"{store.path} is finished but holds no evaluation; evaluate it again")
+    order = sorted(range(len(matrix.row_ids)), key=lambda q: matrix.row_ids[q])
     values = {name: values_Q_N[order] for name, values_Q_N in matrix.values.items()}
-    return Evaluation(run_name(path), tuple(sorted(matrix.row_ids)), values)
+    return Evaluation(
+        run=name,
+        path=store.path,
+        row_ids=tuple(matrix.row_ids[q] for q in order),
+        groups=tuple(matrix.groups[q] for q in order),
+        values=values,
+        num_failed=int((~matrix.scored_Q_N).sum()),
+        synthetic=bool(store.header.get(SYNTHETIC)),
+    )
 
 
 def _check_same_questions(first: Evaluation, other: Evaluation) -> None:
@@ -158,3 +292,5 @@ def _check_same_questions(first: Evaluation, other: Evaluation) -> None:
     if first.row_ids != other.row_ids:
         odd = sorted(set(first.row_ids) ^ set(other.row_ids))[0]
         raise InputError(f"{first.run} and {other.run} answered different questions, e.g. only one has {odd!r}")
+    if first.groups != other.groups:
+        raise InputError(f"{first.run} and {other.run} sort their questions into different groups")

@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from gdpo_nemo.errors import InputError
 
+if TYPE_CHECKING:
+    from gdpo_nemo.report.references import ReferenceTable
+
+HELDOUT = "heldout"
 WEIGHTS_ROUNDING = 1e-6
 
 
@@ -39,7 +43,7 @@ class Column:
     unit: Literal["%", ""] = "%"
     digits: int = 1
     better: Literal["higher", "lower"] = "higher"
-    benchmark: str = "heldout"
+    benchmark: str = HELDOUT
     strata: Mapping[str, float] | None = None
     reference: str | None = None
     share: bool = False
@@ -134,7 +138,8 @@ class ReportSpec:
         reward_ranges: reward -> (lowest, highest) value it can give; intervals are cut there and curves span it.
         level: of every interval.
         exhibit: name of the table or figure, the first part of every cell's key.
-        reference: see ``Exhibit``.
+        reference: the paper's numbers; None at embedded scale for cells, where they serve for effects of claims only.
+        allow_incomplete: whether evaluations with failed requests count, their failures shown as such.
     """
 
     experiment: str
@@ -151,4 +156,5 @@ class ReportSpec:
     reward_ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     level: float = 0.95
     exhibit: str = "embedded"
-    reference: str | None = None
+    reference: ReferenceTable | None = None
+    allow_incomplete: bool = False

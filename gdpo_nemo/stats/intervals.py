@@ -61,7 +61,7 @@ class Interval:
         return Interval(min(self.low, other.low), max(self.high, other.high), self.level, self.method)
 
 
-def wilson(num_hits: float, num_questions: int, level: float = 0.95) -> Interval:
+def wilson(num_hits: float, num_questions: float, level: float = 0.95) -> Interval:
     """Wilson score interval for a share, one yes-or-no outcome per question (Wilson 1927, JASA 22, 209-212).
 
     Raises:

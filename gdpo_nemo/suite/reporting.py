@@ -34,7 +34,7 @@ def check(selection: Selection) -> Answer:
         PrerequisiteError: no run has been started.
         RunDirError: the runs on disk were made with settings that cannot be compared.
     """
-    from gdpo_nemo.report.table import claim_line
+    from gdpo_nemo.report.captions import claim_line
 
     spec, built = _build(selection)
     lines = [claim_line(spec, verdict) for verdict in built.verdicts]

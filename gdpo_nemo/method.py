@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from gdpo_nemo.conditioning import Condition, apply_conditions, check_conditions
 from gdpo_nemo.config import GdpoConfig, RewardConfig
 from gdpo_nemo.errors import ConfigError, UnknownNameError
-from gdpo_nemo.rewards import Reward, build_reward
+from gdpo_nemo.rewards import Reward, build_reward, score_all
 from gdpo_nemo.rewards.own import OwnReward, load_function, source_file
 from gdpo_nemo.rewards.scoring import Scorer, is_failure
 from gdpo_nemo.types import RewardVector, Rollout, Row
@@ -71,7 +71,8 @@ class Method:
     def score(self, rows: Sequence[Row], rollouts: Sequence[Rollout]) -> list[RewardVector]:
         """Every reward of every rollout; ``rows[i]`` is the row that ``rollouts[i]`` answers.
 
-        The task's rewards are computed right here; own ones by ``Scorer``, which says what happens when they fail.
+        The task's rewards are computed right here, or on workers that they bring; own ones by ``Scorer``, which says
+        what happens when they fail.
 
         Raises:
             RewardError: an own reward is wrong, or fails throughout.
@@ -79,7 +80,7 @@ class Method:
         if self.reward is None:
             assert self.scorer is not None
             return self.scorer.score(rows, rollouts)
-        vectors = [self.reward(row, rollout) for row, rollout in zip(rows, rollouts, strict=True)]
+        vectors = score_all(self.reward, rows, rollouts)
         if self.scorer is None:
             return vectors
         return [

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import gdpo_nemo
+from gdpo_nemo.rewards import REWARDS
 
 PACKAGES = (
     "gdpo-nemo", "torch", "transformers", "tokenizers", "numpy", "scipy", "datasets", "math-verify", "bfcl-eval",
@@ -122,7 +123,8 @@ def grader_hashes(package: Path, task: str | None) -> dict[str, str]:
     """Task -> first 16 digits of the SHA-256 over the source of its rewards, a module or a folder of modules."""
     if task is None:
         return {}
-    root = package / "rewards" / task
+    module = REWARDS[task].split(":")[0].split(".")[1:] if task in REWARDS else ["rewards", task]
+    root = package.joinpath(*module)
     paths = (
         sorted(root.rglob("*.py")) if root.is_dir() else [path for path in [root.with_suffix(".py")] if path.exists()]
     )

@@ -10,7 +10,7 @@ import contextlib
 import importlib.util
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -133,4 +133,4 @@ class _WandB:
         self._run.finish()
 
 
-OPEN = {"tensorboard": _TensorBoard, "wandb": _WandB}
+OPEN: dict[str, Callable[[RunDir, int], Tracker]] = {"tensorboard": _TensorBoard, "wandb": _WandB}

@@ -31,6 +31,7 @@ def evaluate(model: Any, tokenizer: Any, run: RunDir, config: RunConfig, method:
     store.write_questions(
         {"row_id": row.id, "messages": [{"role": m.role, "content": m.content} for m in prompt.messages]}
         | {"gold": row.gold}
+        | {key: row.fields[key] for key in ("group",) if key in row.fields}
         for row, prompt in zip(rows, prompts, strict=True)
     )
     scores: list[dict[str, Any]] = []

@@ -8,7 +8,7 @@ Both backends, and evaluation, use the same objects.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 from gdpo_nemo.errors import UnknownNameError
@@ -32,8 +32,19 @@ class Reward(Protocol):
         ...
 
 
+@runtime_checkable
+class BatchReward(Reward, Protocol):
+    """A reward that scores many rollouts at once, on workers of its own; ``__call__`` is a batch of one."""
+
+    def score_many(self, rows: Sequence[Row], rollouts: Sequence[Rollout]) -> list[RewardVector]:
+        """Score rollouts; ``rows[i]`` is the row that ``rollouts[i]`` answers."""
+        ...
+
+
 REWARDS = {
     "tool_calling": "gdpo_nemo.rewards.tool_calling:ToolCallingReward",
+    "math_length": "gdpo_nemo.rewards.math:MathReward",
+    "code_reasoning": "gdpo_nemo.rewards.code:CodeReward",
 }
 
 
@@ -48,3 +59,10 @@ def build_reward(task: str, **options: Any) -> Reward:
     module_name, class_name = REWARDS[task].split(":")
     reward: Reward = getattr(importlib.import_module(module_name), class_name)(**options)
     return reward
+
+
+def score_all(reward: Reward, rows: Sequence[Row], rollouts: Sequence[Rollout]) -> list[RewardVector]:
+    """Rewards of rollouts, all at once where the reward can do that; ``rows[i]`` is what ``rollouts[i]`` answers."""
+    if isinstance(reward, BatchReward):
+        return reward.score_many(rows, rollouts)
+    return [reward(row, rollout) for row, rollout in zip(rows, rollouts, strict=True)]

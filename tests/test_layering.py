@@ -49,11 +49,13 @@ LEVELS = {
 SAME_LEVEL = {
     ("backends.nemo_rl", "backends.embedded"),  # a rehearsal starts from a model that the other backend warms up
     ("config", "worlds"),
+    ("evaluation", "checkpoints"),
     ("method", "config"),
     ("models", "config"),
     ("models", "source"),
     ("models", "worlds"),
     ("prompts", "data"),
+    ("rewards", "sandbox"),  # a program is judged by running it
     ("source", "config"),
     ("source", "worlds"),
     ("templates", "errors"),

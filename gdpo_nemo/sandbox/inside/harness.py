@@ -1,0 +1,224 @@
+"""One program, one test, in a process of its own: set limits, compile, run, report.
+
+``run`` is called right after the fork and never returns. The program's standard streams are files in memory. What
+happened is told by the exit status and, for what a status cannot say, by a letter and JSON in the report file; the
+program can write there too, and gains nothing: neither says that a test passed.
+"""
+
+from __future__ import annotations
+
+import atexit
+import builtins
+import contextlib
+import fcntl
+import io
+import json
+import marshal
+import os
+import resource
+import signal
+import sys
+import threading
+import types
+from typing import Any, Final, NoReturn
+
+STAR_MODULES: Final = (
+    "string", "re", "datetime", "collections", "heapq", "bisect", "copy", "math", "random", "statistics",
+    "itertools", "functools", "operator", "io", "sys", "json", "builtins", "typing",
+)  # fmt: skip
+"""Names that contest solutions use without importing them; builtins after the modules that shadow some."""
+RECURSION_LIMIT: Final = 600_000
+MAX_VALUE_DEPTH: Final = 200
+SEALS: Final = 0x000F  # F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE
+F_ADD_SEALS, F_GET_SEALS = 1033, 1034
+FILE_NAME: Final = "solution.py"
+VALUE, FAULT = "V", "F"
+"""First letter of a report: the JSON text after it is a call's value, or says how the program failed."""
+
+
+def prelude() -> dict[str, Any]:
+    """The names that every program finds, as ``from module import *`` of each star module would give them."""
+    names: dict[str, Any] = {}
+    lines = [f"from {module} import *" for module in STAR_MODULES]
+    lines += [f"import {module}" for module in STAR_MODULES if module not in ("builtins", "typing")]
+    exec("\n".join(lines), names)
+    return {name: value for name, value in names.items() if not name.startswith("__")}
+
+
+class Descriptors:
+    """The files of one test: source, compiled code (shared by the tests of a program), streams, report."""
+
+    def __init__(self, source: int, code: int, stdin: int, stdout: int, report: int) -> None:
+        self.source, self.code, self.stdin, self.stdout, self.report = source, code, stdin, stdout, report
+
+
+def set_limits(limits: dict[str, Any], base_memory: int) -> None:
+    """Hard limits of this process and of what it forks.
+
+    Raises:
+        OSError, ValueError: a limit cannot be set.
+    """
+    for kind, value in (
+        (resource.RLIMIT_AS, base_memory + limits["memory"]),
+        (resource.RLIMIT_CPU, int(limits["cpu_s"]) + 2),  # whole seconds; the zygote ends a program to the tick
+        (resource.RLIMIT_FSIZE, limits["output"]),
+        (resource.RLIMIT_CORE, 0),
+        (resource.RLIMIT_NOFILE, limits["files"]),
+        (resource.RLIMIT_NPROC, limits["processes"]),
+    ):
+        resource.setrlimit(kind, (value, value))
+
+
+def run(files: Descriptors, order: dict[str, Any], names: dict[str, Any], report: int) -> NoReturn:
+    """Run the program of ``files``; limits and isolation are in force already.
+
+    Args:
+        files: descriptors as inherited.
+        order: ``call`` (a function's name, or None) and ``prelude``.
+        names: the prelude.
+        report: the number that the report's descriptor takes; every other number above 2 is closed.
+    """
+    status = 1
+    try:
+        code = _compiled(files)
+        os.dup2(files.stdin, 0)
+        os.dup2(files.stdout, 1)
+        os.dup2(files.report, report)
+        os.closerange(3, report)
+        os.closerange(report + 1, 1 << 20)
+        status = _execute(code, order, names if order["prelude"] else {}, report)
+    finally:
+        os._exit(status)
+
+
+def _compiled(files: Descriptors) -> types.CodeType:
+    """The program's code. The first test compiles it, and seals it before any of it runs."""
+    if fcntl.fcntl(files.code, F_GET_SEALS) & 1:
+        code: types.CodeType = marshal.loads(_content(files.code))
+        return code
+    try:
+        code = compile(_content(files.source), FILE_NAME, "exec", dont_inherit=True)
+    except BaseException as error:
+        _write_report(files.report, _fault(error))
+        raise
+    data = marshal.dumps(code)
+    os.ftruncate(files.code, 0)
+    _write_all(files.code, data)
+    fcntl.fcntl(files.code, F_ADD_SEALS, SEALS)
+    return code
+
+
+def _execute(code: types.CodeType, order: dict[str, Any], names: dict[str, Any], report: int) -> int:
+    signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+    sys.stdin = io.TextIOWrapper(io.BufferedReader(io.FileIO(0, closefd=False)), "utf-8", "surrogateescape")
+    sys.stdout = io.TextIOWrapper(io.BufferedWriter(io.FileIO(1, "w", closefd=False)), "utf-8", "surrogateescape")
+    sys.__dict__.update(__stdin__=sys.stdin, __stdout__=sys.stdout)
+    sys.argv = [FILE_NAME]
+    sys.setrecursionlimit(RECURSION_LIMIT)
+    module = types.ModuleType("__main__")
+    sys.modules["__main__"] = module
+    scope = module.__dict__
+    scope.update(names)
+    scope["__builtins__"] = builtins
+    flush, write_report = sys.stdout.flush, _write_report
+    status = 0
+    try:
+        exec(code, scope)
+        if order["call"] is not None:
+            value = _call(order["call"], scope, names)
+            write_report(report, VALUE + json.dumps(value))
+    except SystemExit as stop:
+        status = _exit_status(stop)
+        if status:
+            write_report(report, _fault(stop))
+    except BaseException as error:
+        status = 1
+        error.__traceback__ = error.__context__ = error.__cause__ = None  # frees what the program's frames hold
+        write_report(report, _fault(error))
+    with contextlib.suppress(BaseException):
+        threading._shutdown()  # type: ignore[attr-defined]
+    with contextlib.suppress(BaseException):
+        atexit._run_exitfuncs()
+    try:
+        flush()
+    except ValueError:  # closed by the program, which flushes
+        pass
+    except BaseException:
+        status = status or 120
+    return status
+
+
+def _exit_status(stop: SystemExit) -> int:
+    if stop.code is None:
+        return 0
+    return stop.code & 255 if isinstance(stop.code, int) else 1
+
+
+def _call(name: str, scope: dict[str, Any], names: dict[str, Any]) -> Any:
+    """What the required function returns for the arguments on standard input, one JSON value per line."""
+    text = sys.stdin.read()
+    arguments = [json.loads(line) for line in text.split("\n") if line.strip()]
+    function = scope.get(name)
+    if function is None or function is names.get(name):
+        if "Solution" not in scope:
+            raise NameError(f"the program defines neither {name} nor class Solution")
+        function = getattr(scope["Solution"](), name)
+    return exact(function(*arguments))
+
+
+def exact(value: Any, depth: int = 0) -> Any:
+    """A value made of None, bool, int, float, str, list and dict only, read by the base types' own methods.
+
+    A subclass answers as its base type does, whatever its methods claim; anything else becomes a dict that equals
+    no expected value.
+    """
+    if depth > MAX_VALUE_DEPTH:
+        return {"__type__": "nested too deeply"}
+    kind = type(value)
+    if value is None or kind is bool:
+        return value
+    if issubclass(kind, int):
+        return int.__int__(value)
+    if issubclass(kind, float):
+        return float.__float__(value)
+    if issubclass(kind, str):
+        return str.__str__(value)
+    if issubclass(kind, list):
+        return [exact(item, depth + 1) for item in list.__iter__(value)]
+    if issubclass(kind, tuple):
+        return [exact(item, depth + 1) for item in tuple.__iter__(value)]
+    if issubclass(kind, dict):
+        return {_key(key): exact(item, depth + 1) for key, item in dict.items(value)}
+    return {"__type__": kind.__name__}
+
+
+def _key(key: Any) -> str:
+    if isinstance(key, str):
+        return str.__str__(key)
+    return json.dumps(exact(key))
+
+
+def _fault(error: BaseException) -> str:
+    memory = isinstance(error, MemoryError)
+    try:
+        detail = str(error)[:200]
+    except BaseException:  # the program's own exception class
+        detail = ""
+    return FAULT + json.dumps({"fault": type(error).__name__, "detail": detail, "memory": memory})
+
+
+def _content(descriptor: int) -> bytes:
+    return os.pread(descriptor, os.fstat(descriptor).st_size, 0)
+
+
+def _write_report(descriptor: int, text: str) -> None:
+    with contextlib.suppress(OSError):  # closed by the program: then there is no report
+        os.ftruncate(descriptor, 0)
+        os.lseek(descriptor, 0, os.SEEK_SET)
+        _write_all(descriptor, text.encode("utf-8", "surrogatepass"))
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]

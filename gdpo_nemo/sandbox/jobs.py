@@ -1,0 +1,180 @@
+"""What a sandbox is asked and what it answers: plain values, the same for every back end."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol, runtime_checkable
+
+from gdpo_nemo.errors import GdpoError, InputError
+
+OK, ERROR, TIMEOUT, MEMORY = "ok", "error", "timeout", "memory"
+OUTPUT_LIMIT, COMPILE_ERROR = "output_limit", "compile_error"
+RUN_STATUSES: Final = (OK, ERROR, TIMEOUT, MEMORY, OUTPUT_LIMIT, COMPILE_ERROR)
+"""How a program can end on one test. ``ok`` says that it ended well, not that its output is right."""
+
+MIB: Final = 1 << 20
+
+
+class SandboxError(GdpoError, RuntimeError):
+    """The sandbox itself failed, or cannot keep programs apart on this machine; no verdict about any program."""
+
+    exit_code = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a program may use.
+
+    Attributes:
+        cpu_s: CPU seconds of one test; decides the verdict, so that a loaded machine does not change it.
+        wall_factor: wall-clock seconds per CPU second, the back-stop for programs that sleep.
+        memory_mb: address space beyond the interpreter's own, and resident memory of all its processes together.
+        output_mb: size of standard output, and of each file.
+        files: open files.
+        processes: processes and threads.
+        scratch_mb: size of the private folder for files.
+        budget_s: seconds of all tests of a program together, where a test counts its CPU time, or its wall time
+            over ``wall_factor`` if that is more. Tests beyond it time out without being run.
+    """
+
+    cpu_s: float = 4.0
+    wall_factor: float = 2.5
+    memory_mb: int = 1024
+    output_mb: float = 16.0
+    files: int = 64
+    processes: int = 64
+    scratch_mb: int = 64
+    budget_s: float = 16.0
+
+    def __post_init__(self) -> None:
+        """Check every limit.
+
+        Raises:
+            InputError: a limit that nothing can run under.
+        """
+        if self.wall_factor < 1:
+            raise InputError(f"wall_factor is {self.wall_factor:g}, expected at least 1; 2 to 3 suits loaded machines")
+        if not 16 <= self.files <= 1024:
+            raise InputError(f"files is {self.files}, expected 16 to 1024")
+        for name in ("cpu_s", "memory_mb", "output_mb", "processes", "scratch_mb", "budget_s"):
+            if getattr(self, name) <= 0:
+                raise InputError(f"{name} is {getattr(self, name)!r}, expected a positive number")
+
+    @property
+    def wall_s(self) -> float:
+        """Wall-clock seconds of one test."""
+        return self.cpu_s * self.wall_factor
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One program and the inputs to run it on, one after the other.
+
+    Attributes:
+        source: Python source text.
+        stdins: standard input of each test; for a call, one JSON argument per line.
+        call: the function (or method of class Solution) whose value is the answer; None: what is printed is.
+        limits: of each test, and of all together.
+        prelude: whether common names (``math``, ``deque``, ``List``) are there without an import.
+        stop_after_timeouts: tests that time out before the rest is given up as timed out; None: never.
+    """
+
+    source: str
+    stdins: tuple[str, ...]
+    call: str | None = None
+    limits: Limits = field(default_factory=Limits)
+    prelude: bool = True
+    stop_after_timeouts: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TestRun:
+    """How a program ended on one test.
+
+    Attributes:
+        status: one of ``RUN_STATUSES``.
+        stdout: what it printed, at most the limit; empty unless the status is ok or error.
+        value: for a call, the JSON text of what it returned; None when there is none.
+        detail: what happened, for people; never a part of a verdict.
+        cpu_s: CPU seconds, start-up excluded.
+        wall_s: wall-clock seconds.
+        exited: the program ended by itself through ``sys.exit`` or the like with a status other than 0.
+    """
+
+    __test__ = False
+
+    status: str
+    stdout: bytes = b""
+    value: str | None = None
+    detail: str = ""
+    cpu_s: float = 0.0
+    wall_s: float = 0.0
+    exited: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class JobResult:
+    """All test runs of one program, or why there are none.
+
+    Attributes:
+        runs: one per input, in order; empty after a failure.
+        failure: what went wrong with the sandbox itself; None when every test was run.
+    """
+
+    runs: tuple[TestRun, ...] = ()
+    failure: str | None = None
+
+
+@runtime_checkable
+class Sandbox(Protocol):
+    """Runs programs; the one protocol of all back ends."""
+
+    def run(self, jobs: Sequence[Job]) -> list[JobResult]:
+        """One result per job, in order. A failure of the sandbox is a result, never an exception."""
+        ...
+
+    def close(self) -> None:
+        """End every process and remove every file of this sandbox."""
+        ...
+
+
+def classify(answer: dict[str, Any], limits: Limits, stdout_size: int, report: bytes) -> tuple[str, str, bool]:
+    """Status, detail and ``exited`` of one run, from what the kernel says and what the program's harness reported."""
+    told = _report(report)
+    signalled, code = answer["end"] == "signal", int(answer["code"])
+    if answer["stopped"] == "memory":
+        return MEMORY, "its processes together used more than memory_mb", False
+    if answer["stopped"] == "scratch":
+        return OUTPUT_LIMIT, "its files together exceeded scratch_mb", False
+    if answer["stopped"] in ("cpu", "wall") or answer["cpu_s"] >= limits.cpu_s:
+        return TIMEOUT, f"{answer['cpu_s']:.2f} s of CPU, {answer['wall_s']:.2f} s in all", False
+    if stdout_size >= int(limits.output_mb * MIB) or (signalled and code == 25):  # SIGXFSZ
+        return OUTPUT_LIMIT, f"more than output_mb = {limits.output_mb:g} MiB in one file", False
+    detail = f"{told.get('fault', '')}: {told.get('detail', '')}".strip(": ")
+    if not answer["compiled"]:
+        return COMPILE_ERROR, detail or f"the compiler ended with {answer['end']} {code}", False
+    if signalled:
+        near = answer["memory"] > 0.9 * limits.memory_mb * MIB
+        return (MEMORY if code == 9 and near else ERROR), f"signal {code}", False
+    if code == 0:
+        return OK, "", False
+    if told.get("memory") is True:
+        return MEMORY, detail, False
+    return ERROR, detail or f"exit status {code}", told.get("fault") in (None, "SystemExit")
+
+
+def value_of(report: bytes) -> str | None:
+    """The JSON text of a call's value in a report; None when there is none."""
+    return report[1:].decode("utf-8", "replace") if report.startswith(b"V") else None
+
+
+def _report(report: bytes) -> dict[str, Any]:
+    if not report.startswith(b"F"):
+        return {}
+    try:
+        told = json.loads(report[1:])
+    except (ValueError, RecursionError):  # anything may stand there: the program can write it
+        return {}
+    return told if isinstance(told, dict) else {}

@@ -1,0 +1,154 @@
+"""The local sandbox: one worker per core, shared by every thread of this process."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import sys
+import threading
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from queue import SimpleQueue
+
+from gdpo_nemo.errors import InputError
+from gdpo_nemo.sandbox import isolation
+from gdpo_nemo.sandbox.jobs import Job, JobResult, SandboxError
+from gdpo_nemo.sandbox.worker import Worker
+
+AUTOMATIC = (isolation.FULL, isolation.NAMESPACES, isolation.LANDLOCK_SECCOMP)
+
+
+class LocalPool:
+    """Runs programs on this machine.
+
+    Attributes:
+        mode: the isolation in force, never ``auto``.
+        layers: layer -> its state, as each worker reports it.
+    """
+
+    def __init__(self, num_workers: int | None = None, *, mode: str = isolation.AUTO, python: str = "") -> None:
+        """Start the workers; by default one per core that this process may use.
+
+        Args:
+            num_workers: processes that run programs side by side.
+            mode: the isolation, one of ``isolation.MODES``.
+            python: the interpreter, by default this one.
+
+        Raises:
+            SandboxError: the isolation does not hold here.
+            UnknownNameError: no such mode.
+            InputError: fewer than one worker.
+        """
+        if num_workers is None:
+            num_workers = len(os.sched_getaffinity(0))
+        if num_workers < 1:
+            raise InputError(f"num_workers is {num_workers}, expected at least 1")
+        self._python = python or sys.executable
+        self.mode, first = self._first(mode)
+        self.layers = first.states
+        self._closed = False
+        self._workers = [first]
+        self._threads = ThreadPoolExecutor(num_workers, thread_name_prefix="gdpo-sandbox")
+        chosen = isolation.layers_of(self.mode)
+        rest = [self._threads.submit(Worker, chosen, python=self._python) for _ in range(num_workers - 1)]
+        try:
+            self._workers += [future.result() for future in rest]
+        except SandboxError:
+            self._workers += [future.result() for future in rest if future.exception() is None]
+            self.close()
+            raise
+        self._free: SimpleQueue[Worker] = SimpleQueue()
+        for worker in self._workers:
+            self._free.put(worker)
+
+    def _first(self, mode: str) -> tuple[str, Worker]:
+        """The strongest isolation that holds, with a worker that proves it."""
+        if mode != isolation.AUTO:
+            return mode, Worker(isolation.layers_of(mode), python=self._python)
+        reasons = []
+        for candidate in AUTOMATIC:
+            try:
+                return candidate, Worker(isolation.layers_of(candidate), python=self._python)
+            except SandboxError as error:
+                reasons.append(f"{candidate}: {error}")
+        raise SandboxError(
+            "this machine cannot keep model-written programs apart: neither namespaces nor Landlock with seccomp hold. "
+            + "; ".join(reasons)
+            + ". `python -m gdpo_nemo.sandbox` shows each layer. Allow user namespaces in the container, or use kernel "
+            f"5.13 or newer, or a remote sandbox; or accept resource limits alone by naming {isolation.RLIMITS_ONLY}"
+        )
+
+    @property
+    def can_fork(self) -> bool:
+        """Whether programs can start processes in this isolation."""
+        return isolation.layers_of(self.mode).can_fork
+
+    @property
+    def num_workers(self) -> int:
+        """How many programs run side by side."""
+        return len(self._workers)
+
+    def run(self, jobs: Sequence[Job]) -> list[JobResult]:
+        """One result per job, in order; several threads may call this at once.
+
+        Raises:
+            SandboxError: the pool is closed.
+        """
+        if self._closed:
+            raise SandboxError("this sandbox is closed; make another LocalPool")
+        return list(self._threads.map(self._one, jobs))
+
+    def _one(self, job: Job) -> JobResult:
+        worker = self._free.get()
+        try:
+            return worker.run(job)
+        finally:
+            self._free.put(worker)
+
+    def close(self) -> None:
+        """End all workers and what runs in them."""
+        self._closed = True
+        self._threads.shutdown(cancel_futures=True)
+        for worker in self._workers:
+            worker.close()
+
+    def __enter__(self) -> LocalPool:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+_shared: dict[str, LocalPool] = {}
+_starting = threading.Lock()
+
+
+def shared_pool(mode: str = isolation.AUTO) -> LocalPool:
+    """The pool of this process for one isolation mode, started by its first use and closed at exit.
+
+    Raises:
+        SandboxError, UnknownNameError: as ``LocalPool``.
+    """
+    with _starting:
+        if mode not in _shared:
+            _shared[mode] = LocalPool(mode=mode)
+        return _shared[mode]
+
+
+def _close_shared() -> None:
+    for pool in _shared.values():
+        with contextlib.suppress(OSError):
+            pool.close()
+    _shared.clear()
+
+
+def _forget_shared() -> None:
+    """In a forked child: the parent's workers are the parent's."""
+    global _starting
+    _starting = threading.Lock()
+    _shared.clear()
+
+
+atexit.register(_close_shared)
+os.register_at_fork(after_in_child=_forget_shared)

@@ -1,0 +1,402 @@
+r"""What an answer is made of: numbers and expressions, and the containers they stand in.
+
+``read`` takes clean text apart; nothing is computed. Only the ends of the tree, ``Leaf.text``, are mathematics, and
+every container keeps its type and its number of elements, which a comparison of values alone would lose.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import Final, Literal
+
+from gdpo_nemo.rewards.math.notation import key
+from gdpo_nemo.rewards.math.units import Unit, split_unit
+
+_MOST_DEPTH: Final = 12
+_MOST_ITEMS: Final = 200
+_MOST_WORDS: Final = 8
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """A number or an expression.
+
+    Attributes:
+        text: clean LaTeX.
+        unit: what stands behind it.
+        percent: whether a percent sign does.
+        base: the base of the number system in its subscript.
+        modulus: m of a trailing (mod m).
+    """
+
+    text: str
+    unit: Unit | None = None
+    percent: bool = False
+    base: str = ""
+    modulus: str = ""
+
+
+@dataclass(frozen=True)
+class Phrase:
+    """Words, compared without case, articles and punctuation."""
+
+    words: str
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The letter of a multiple choice, and the answer behind it, if any."""
+
+    letter: str
+    value: Answer | None
+
+
+@dataclass(frozen=True)
+class Group:
+    """Several answers. Tuples, vectors, matrices and ratios are ordered; lists, sets and unions are not."""
+
+    kind: Literal["list", "set", "tuple", "union", "ratio", "matrix"]
+    items: tuple[Answer, ...]
+    is_series: bool = False
+
+
+@dataclass(frozen=True)
+class Interval:
+    """Numbers between two bounds; ``variable`` is the name in the inequality that it was written as."""
+
+    low: Answer
+    high: Answer
+    low_closed: bool
+    high_closed: bool
+    variable: str = ""
+
+
+@dataclass(frozen=True)
+class Named:
+    """An assignment: ``x = 5``, ``f(x) = 2x``, ``(x, y) = (1, 2)``."""
+
+    name: str
+    value: Answer
+
+
+@dataclass(frozen=True)
+class Relation:
+    """An equation or an inequality that is no assignment and no interval; ``sides`` are clean text."""
+
+    operators: tuple[str, ...]
+    sides: tuple[str, ...]
+    text: str
+
+
+@dataclass(frozen=True)
+class Prose:
+    """Text that is neither mathematics nor a short phrase: nothing can be compared with it."""
+
+
+Answer = Leaf | Phrase | Choice | Group | Interval | Named | Relation | Prose
+
+_OPENING: Final = ("(", "[", "{", r"\{", r"\begin", r"\lfloor", r"\lceil")
+_CLOSING: Final = (")", "]", "}", r"\}", r"\end", r"\rfloor", r"\rceil")
+_PIECE = re.compile(r"\\text\s*\{[^{}]*\}|\\[a-zA-Z]+|\\.|.", re.DOTALL)
+_JOINERS = re.compile(r"\\text\s*\{[\s,;]*(and|or|,)[\s,;]*\}|\\(?:lor|vee)(?![a-z])|\\(?:land|wedge)(?![a-z])|[,;]")
+_WORDS_JOIN = re.compile(r"(?<=[\s\d)}])(?:and|or)(?=[\s\d(\\])")
+_OPERATORS: Final = ("=", "<", ">", r"\le", r"\ge", r"\ne", r"\equiv")
+_CHOICE = re.compile(
+    r"(?:\\text\s*\{\s*\(([A-J])\)\s*\}|\\text\s*\{\s*([A-J])[.):]\s*\}|\(\\text\{([A-J])\}\)|\(([A-J])\))\s*:?(.*)",
+    re.DOTALL,
+)
+_LETTER = re.compile(r"\\text\s*\{\s*([A-J])\s*\}|([A-J])")
+_STRICT_NAME = re.compile(
+    r"(?:[a-zA-Z]|\\(?!text|frac|sqrt|infty|pi)[a-zA-Z]+|\\text\{[^{}]*\})'*(?:_(?:\{[^{}]*\}|[a-zA-Z\d]|\\[a-zA-Z]+))?'*"
+    r"\s*(?:\([a-zA-Z\s,\\]*\))?"
+)
+_LOOSE_NAME = re.compile(r"[a-zA-Z\s\\'|()_{},]+\d?\}?|\\angle.*")
+_WORD = re.compile(r"(?<![a-zA-Z\\])[a-zA-Z]{3,}(?![a-zA-Z])")
+_VECTOR = re.compile(r"\\begin\s*\{([bp]?matrix|array)\}(?:\s*\{[clr|\s]*\})?(.*)\\end\s*\{\1\}", re.DOTALL)
+
+
+def read(text: str) -> Answer:
+    """Take clean text apart. Any text will do."""
+    return _read(text, 0)
+
+
+def pieces(text: str) -> list[tuple[str, int]]:
+    """The signs of the text, each with the depth of brackets around it (an opening bracket's own is outside)."""
+    result, depth = [], 0
+    for piece in _PIECE.findall(text):
+        if piece in _CLOSING:
+            depth -= 1
+        result.append((piece, depth))
+        if piece in _OPENING:
+            depth += 1
+    return result
+
+
+def _read(text: str, depth: int) -> Answer:
+    text = _bare(text)
+    if depth > _MOST_DEPTH or not text:
+        return Prose()
+    text = re.sub(
+        r"^(?:\\approx|\\sim(?:eq)?|\\doteq|\\equiv|\\therefore|\\implies|\\Rightarrow|=|:)\s*", "", text
+    ).strip()
+    choice = _choice(text, depth)
+    if choice is not None:
+        return choice
+    parts, joiners = _split(text)
+    if len(parts) > _MOST_ITEMS:
+        return Prose()
+    if len(parts) > 1:
+        return _several(parts, joiners, depth)
+    return _single(parts[0] if parts else text, depth)
+
+
+def _bare(text: str) -> str:
+    """Without spaces and braces around the whole."""
+    text = text.strip().rstrip(".,;").strip()
+    for _ in range(_MOST_DEPTH):
+        if not (text.startswith("{") and text.endswith("}") and _encloses(text)):
+            break
+        text = text[1:-1].strip()
+    return text
+
+
+def _encloses(text: str) -> bool:
+    """Whether the first bracket closes with the last."""
+    levels = pieces(text)
+    return len(levels) > 1 and all(depth > 0 for _, depth in levels[1:-1]) and levels[-1][1] == 0
+
+
+def _choice(text: str, depth: int) -> Choice | None:
+    found = _CHOICE.fullmatch(text)
+    if found:
+        letter = next(group for group in found.groups()[:4] if group)
+        rest = found[5].strip()
+        if rest.startswith(("+", "-", "*", "/", "^", "=", "!")):
+            return None
+        return Choice(letter, _read(rest, depth + 1) if rest else None)
+    bare = re.fullmatch(r"\\text\s*\{\s*([A-J])\s*\}", text)
+    return Choice(bare[1], None) if bare else None
+
+
+def _split(text: str) -> tuple[list[str], set[str]]:
+    """At the commas, semicolons, "and" and "or" outside brackets. A thousands separator is no comma."""
+    if re.fullmatch(r"[+-]?¤?\d{1,3}(?:,\d{3})+(?:\.\d+)?(?:[^,]*)", text):
+        return [text], set()
+    outside = _hide(pieces(text))
+    if ";" in outside:
+        return [part for part in _cut(text, outside, ";") if part], {","}
+    parts, joiners, start = [], set(), 0
+    cuts = [*_JOINERS.finditer(outside), *_WORDS_JOIN.finditer(outside)]
+    for cut in sorted(cuts, key=lambda cut: cut.start()):
+        if cut.start() < start:  # a word inside the \\text that was just cut out
+            continue
+        parts.append(text[start : cut.start()])
+        word = re.sub(r"\\text|[\s{},\\]", "", cut.group())
+        joiners.add({"lor": "or", "vee": "or", "land": "and", "wedge": "and"}.get(word, word) or ",")
+        start = cut.end()
+    parts.append(text[start:])
+    return [part for part in map(str.strip, parts) if part], joiners
+
+
+def _hide(levels: list[tuple[str, int]]) -> str:
+    """The text with everything inside brackets blanked, every sign in its place."""
+    return "".join(piece if depth == 0 else "\0" * len(piece) for piece, depth in levels)
+
+
+def _several(parts: list[str], joiners: set[str], depth: int) -> Answer:
+    if any(len(_WORD.findall(re.sub(r"\\text\{[^{}]*\}", "", part))) > 2 for part in parts):
+        return Prose()
+    items = [_read(part, depth + 1) for part in parts]
+    if isinstance(items[0], Named) and not any(isinstance(item, Named) for item in items[1:]):
+        items[0] = items[0].value
+    if "or" in joiners and any(isinstance(item, Interval) for item in items):
+        return Group("union", tuple(_as_set(item) for item in items))
+    if "and" in joiners and len(items) == 2 and all(isinstance(item, Interval) and item.variable for item in items):
+        met = _meet(*items)
+        if met is not None:
+            return met
+    flat = [inner for item in items for inner in (item.items if _is_list(item) else (item,))]  # type: ignore[union-attr]
+    return Group("list", tuple(flat), is_series=any(key(part) == r"\ldots" for part in parts))
+
+
+def _is_list(item: Answer) -> bool:
+    return isinstance(item, Group) and item.kind == "list"
+
+
+def _as_set(item: Answer) -> Answer:
+    if isinstance(item, Named):
+        return Group("set", (item.value,))
+    return replace(item, variable="") if isinstance(item, Interval) else item
+
+
+def _meet(one: Answer, other: Answer) -> Interval | None:
+    """Two one-sided inequalities of one variable that hold together."""
+    assert isinstance(one, Interval) and isinstance(other, Interval)
+    for low, high in ((one, other), (other, one)):
+        if low.variable == high.variable and _is_infinite(low.high) and _is_infinite(high.low):
+            return Interval(low.low, high.high, low.low_closed, high.high_closed, low.variable)
+    return None
+
+
+def _is_infinite(bound: Answer) -> bool:
+    return isinstance(bound, Leaf) and bound.text.lstrip("+-") == r"\infty"
+
+
+def _single(text: str, depth: int) -> Answer:
+    text = _bare(text)
+    levels = pieces(text)
+    outside = _hide(levels)
+    related = _related(text, outside, depth)
+    if related is not None:
+        return related
+    if r"\cup" in outside:
+        parts = _cut(text, outside, r"\\cup(?![a-z])")
+        return Group("union", tuple(_as_set(_read(part, depth + 1)) for part in parts))
+    if re.search(r"\\(?:pm|mp)(?![a-z])", outside):
+        if len(re.findall(r"\\(?:pm|mp)(?![a-z])", text)) > 2:
+            return Leaf(text)
+        signs = [re.sub(r"\\pm(?![a-z])", one, re.sub(r"\\mp(?![a-z])", other, text)) for one, other in ("+-", "-+")]
+        return Group("list", tuple(_read(re.sub(r"^\s*\+", "", sign), depth + 1) for sign in signs))
+    enclosed = _enclosed(text, levels, depth)
+    if enclosed is not None:
+        return enclosed
+    if ":" in outside and not re.search(r"(?<![\\a-z])[a-z]{2}", outside):
+        return Group("ratio", tuple(_read(part, depth + 1) for part in _cut(text, outside, ":")))
+    return _end(text)
+
+
+def _cut(text: str, outside: str, separator: str) -> list[str]:
+    """Parts of the text between the separators outside brackets."""
+    parts, start = [], 0
+    for cut in re.finditer(separator, outside):
+        parts.append(text[start : cut.start()].strip())
+        start = cut.end()
+    return [*parts, text[start:].strip()]
+
+
+def _related(text: str, outside: str, depth: int) -> Answer | None:
+    """An assignment, an inequality, an equation or a membership."""
+    member = re.search(r"\\in(?![a-zA-Z])", outside)
+    if member and _is_name(text[: member.start()]):
+        return _read(text[member.end() :], depth + 1)
+    pattern = r"\\(?:le|ge|ne|equiv)(?![a-zA-Z])|[=<>]|\\approx(?![a-z])"
+    found = list(re.finditer(pattern, outside))
+    if not found:
+        return None
+    operators = tuple(re.sub(r"\\approx", "=", cut.group()) for cut in found)
+    sides = tuple(_cut(text, outside, pattern))
+    if not all(sides):
+        return Prose() if not any(sides) else Relation(operators, sides, text)
+    if r"\equiv" in operators and "mod" in text and _is_name(sides[0]):
+        return _read(sides[-1], depth + 1)
+    if set(operators) == {"="} and (_is_name(sides[0]) or _is_loose(sides[0], sides[-1])):
+        return Named(_name(sides[0]), _read(sides[-1], depth + 1))
+    return _interval(operators, sides, depth) or Relation(operators, sides, text)
+
+
+def _is_name(text: str) -> bool:
+    text = _bare(text)
+    if text.startswith("(") and text.endswith(")") and "," in text:
+        return all(_STRICT_NAME.fullmatch(part.strip()) for part in text[1:-1].split(","))
+    return bool(_STRICT_NAME.fullmatch(text))
+
+
+def _is_loose(name: str, value: str) -> bool:
+    """A name of several letters counts where a number follows: in SRAC = LRAC both sides are the answer."""
+    return (
+        r"\frac" not in name and bool(_LOOSE_NAME.fullmatch(name)) and bool(re.search(r"\d", value)) and len(name) <= 40
+    )
+
+
+def _name(text: str) -> str:
+    return key(re.sub(r"\\text\s*\{([^{}]*)\}", r"\1", _bare(text))).replace("{", "").replace("}", "")
+
+
+def _interval(operators: tuple[str, ...], sides: tuple[str, ...], depth: int) -> Interval | None:
+    low: Answer = Leaf(r"-\infty")
+    high: Answer = Leaf(r"\infty")
+    upward, downward = ("<", r"\le"), (">", r"\ge")
+    if not (set(operators) <= set(upward) or set(operators) <= set(downward)):
+        return None
+    if set(operators) <= set(downward):
+        swap = {">": "<", r"\ge": r"\le"}
+        operators, sides = tuple(swap[operator] for operator in reversed(operators)), sides[::-1]
+    closed = [operator == r"\le" for operator in operators]
+    if len(sides) == 2 and _is_name(sides[0]):
+        return Interval(low, _read(sides[1], depth + 1), False, closed[0], _name(sides[0]))
+    if len(sides) == 2 and _is_name(sides[1]):
+        return Interval(_read(sides[0], depth + 1), high, closed[0], False, _name(sides[1]))
+    if len(sides) == 3 and _is_name(sides[1]):
+        bounds = _read(sides[0], depth + 1), _read(sides[2], depth + 1)
+        return Interval(*bounds, closed[0], closed[1], _name(sides[1]))
+    return None
+
+
+def _enclosed(text: str, levels: list[tuple[str, int]], depth: int) -> Answer | None:
+    """A set, tuple, interval or matrix that is the whole of the text."""
+    vector = _VECTOR.fullmatch(text)
+    if vector:
+        return _matrix(vector[2], depth)
+    if key(text) in (r"\emptyset", r"\{\}"):
+        return Group("set", ())
+    if key(text) == r"\mathbb{R}":
+        return Interval(Leaf(r"-\infty"), Leaf(r"\infty"), False, False)
+    if not _encloses(text):
+        return None
+    opening, closing = levels[0][0], levels[-1][0]
+    inner = text[len(opening) : -len(closing)].strip()
+    outside = _hide(pieces(inner))
+    if (opening, closing) == (r"\{", r"\}"):
+        built = re.search(r"\\mid(?![a-z])|\||:", outside)
+        if built and _is_name(re.sub(r"\\in\s*\\mathbb\{R\}", "", inner[: built.start()])):
+            return _read(inner[built.end() :], depth + 1)
+        items = [_read(part, depth + 1) for part in _cut(inner, outside, "[,;]")]
+        flat = [each for item in items for each in (item.items if _is_list(item) else (item,))]  # type: ignore[union-attr]
+        return Group("set", tuple(flat), is_series=r"\ldots" in outside)
+    if opening not in ("(", "[") or closing not in (")", "]"):
+        return None
+    parts = _cut(inner, outside, "[,;]")
+    if len(parts) == 1:
+        return _read(inner, depth + 1) if opening + closing == "()" else None
+    items = [_read(part, depth + 1) for part in parts]
+    if len(items) == 2 and opening + closing != "()":
+        return Interval(items[0], items[1], opening == "[", closing == "]")
+    return Group("tuple", tuple(items))
+
+
+def _matrix(body: str, depth: int) -> Group:
+    rows = [row.split("&") for row in body.split("¶") if row.strip()]
+    cells = [[_read(cell, depth + 1) for cell in row] for row in rows]
+    if len(cells) == 1 or all(len(row) == 1 for row in cells):
+        return Group("tuple", tuple(cell for row in cells for cell in row))
+    return Group("matrix", tuple(Group("tuple", tuple(row)) for row in cells))
+
+
+def _end(text: str) -> Answer:
+    """A number, an expression or a phrase."""
+    words = re.sub(r"\\text\s*\{([^{}]*)\}", r" \1 ", text)
+    plain = re.fullmatch(r"[\sa-zA-Z'.,\-/]+", words)
+    if plain and (r"\text" in text or len(re.sub(r"[^a-zA-Z]", "", words)) >= 4) and re.search("[a-zA-Z]{2}", words):
+        return Phrase(_plain_words(words)) if len(words.split()) <= _MOST_WORDS else Prose()
+    congruent = re.fullmatch(
+        r"(.*?)\s*(?:\\pmod\s*\{?|\(\s*(?:\\bmod|\\mod|\\text\{\s*mod\s*\}|mod)\s*)([^(){}]+?)[)}]?", text
+    )
+    if congruent and congruent[1]:
+        return Leaf(congruent[1].strip(), modulus=congruent[2].strip())
+    text = re.sub(r"\\mod(?![a-z])|\\text\{\s*mod\s*\}", r"\\bmod", text)
+    percent = re.fullmatch(r"(.*)%\s*", text)
+    if percent:
+        return Leaf(percent[1].strip(), percent=True)
+    text, unit = split_unit(text)
+    based = re.fullmatch(r"([\dA-F]+)_\s*\{?\s*(?:\\text\s*\{)?\s*(\d{1,2}|two|eight)\s*\}*", text)
+    if based:
+        return Leaf(based[1], unit, base=based[2])
+    if unit is None and len(_WORD.findall(re.sub(r"\\text\{[^{}]*\}", "", text))) > 2:
+        return Prose()
+    return Leaf(text, unit)
+
+
+def _plain_words(words: str) -> str:
+    words = re.sub(r"[^a-z\s]", " ", words.lower())
+    return " ".join(word for word in words.split() if word not in ("the", "a", "an"))

@@ -72,8 +72,8 @@ def make_table(rows, columns=(EXCEED, ACCURACY)):
 
 
 def test_an_arm_s_name_says_its_weight():
-    assert [split_arm(arm) for arm in ("gdpo", "gdpo_w0.25", "grpo_no_std_w1", "grpo_warm")] == [
-        ("gdpo", 1.0), ("gdpo", 0.25), ("grpo_no_std", 1.0), ("grpo_warm", 1.0),
+    assert [split_arm(arm) for arm in ("gdpo", "gdpo_w0.25", "gdpo_w75", "grpo_no_std_w1", "grpo_warm")] == [
+        ("gdpo", 1.0), ("gdpo", 0.25), ("gdpo", 0.75), ("grpo_no_std", 1.0), ("grpo_warm", 1.0),
     ]  # fmt: skip
 
 

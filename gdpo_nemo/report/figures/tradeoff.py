@@ -50,9 +50,12 @@ class Point:
 
 
 def split_arm(arm: str) -> tuple[str, float]:
-    """``gdpo_w0.25`` -> (``gdpo``, 0.25); the weight is 1 where the name has none."""
+    """``gdpo_w25``, in percent, or ``gdpo_w0.25`` -> (``gdpo``, 0.25); the weight is 1 where the name has none."""
     match = WEIGHTED.fullmatch(arm)
-    return (match["method"], float(match["weight"])) if match else (arm, 1.0)
+    if match is None:
+        return arm, 1.0
+    is_percent = "." not in match["weight"] and len(match["weight"]) > 1
+    return match["method"], float(match["weight"]) / (100 if is_percent else 1)
 
 
 def points_of(table: Table) -> list[Point]:

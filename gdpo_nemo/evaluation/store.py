@@ -19,15 +19,12 @@ import contextlib
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from gdpo_nemo.errors import InputError, RunDirError, UnknownNameError
+from gdpo_nemo.evaluation.matrix import ScoreMatrix, fill_matrix
 from gdpo_nemo.files import (
     append_jsonl,
     half_written,
@@ -48,23 +45,6 @@ REQUIRED = ("benchmark", "grader", "model", "sampling", "samples_per_question")
 DEFAULT_GRADER = "default"
 STATES = ("missing", "started", "running", "complete", "incomplete")
 GRADER = re.compile(r"[\w.+@-]+")
-
-
-@dataclass(frozen=True, eq=False)
-class ScoreMatrix:
-    """All scores of one grader as arrays.
-
-    Attributes:
-        row_ids: the Q questions, in the order of the file.
-        groups: group of each question, None where it has none.
-        values: name -> values_Q_N, NaN where ungraded and where there is no score.
-        scored_Q_N: False where there is no score: the request failed, or was not answered yet.
-    """
-
-    row_ids: tuple[str, ...]
-    groups: tuple[str | None, ...]
-    values: Mapping[str, NDArray[np.float64]]
-    scored_Q_N: NDArray[np.bool_]
 
 
 class EvaluationStore:
@@ -188,25 +168,9 @@ class EvaluationStore:
             RunDirError: a score of a sample that was not asked for, or two of one sample.
         """
         name = self._scores_name(grader)
-        asked = [(str(row["row_id"]), row.get("group")) for row in self._rows("questions", ("row_id",))]
-        position = {row_id: q for q, (row_id, _) in enumerate(asked)}
-        shape = (len(asked), self.samples_per_question)
-        scored, values = np.zeros(shape, dtype=np.bool_), dict[str, NDArray[np.float64]]()
-        for row in self._rows(name, ("row_id", "index", "values")):
-            q, index = position.get(row["row_id"], -1), row["index"]
-            if q < 0 or not 0 <= index < shape[1]:
-                raise RunDirError(
-                    f"{self.file(name)}: scores name sample {index} of {row['row_id']!r}, which was not asked"
-                )
-            if scored[q, index]:
-                raise RunDirError(f"{self.file(name)} has two scores of sample {index} of {row['row_id']!r}")
-            scored[q, index] = True
-            for column, value in row["values"].items():
-                if column not in values:
-                    values[column] = np.full(shape, np.nan)
-                if value is not None:
-                    values[column][q, index] = value
-        return ScoreMatrix(tuple(row_id for row_id, _ in asked), tuple(group for _, group in asked), values, scored)
+        rows = self._rows(name, ("row_id", "index", "values"))
+        questions = self._rows("questions", ("row_id",))
+        return fill_matrix(questions, rows, self.samples_per_question, self.file(name))
 
     def result(self) -> dict[str, Any] | None:
         """State, counts and aggregates of the last run that ended, None before."""

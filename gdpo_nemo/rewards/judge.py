@@ -37,6 +37,19 @@ BUSY = {408, 429, 500, 502, 503, 504, 529}
 WRONG = {301, 302, 303, 307, 308, 401, 403, 404, 405}
 
 
+def check_address(url: str) -> None:
+    """Do nothing for the base address of an endpoint.
+
+    Raises:
+        InputError: it is none, or it holds a password, which would end in files.
+    """
+    parts = urllib.parse.urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise InputError(f"url is {url!r}; expected http://host:port/v1 or https://...")
+    if parts.username or parts.password:
+        raise InputError("url holds a name or a password; put the key into the environment and name it: api_key_env")
+
+
 class UnusableReplyError(ValueError):
     """The endpoint answered, and the answer holds no score for this sample."""
 
@@ -71,13 +84,7 @@ class Judge:
     backoff_s: float = 0.5
 
     def __post_init__(self) -> None:
-        parts = urllib.parse.urlsplit(self.url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise InputError(f"url is {self.url!r}; expected http://host:port/v1 or https://...")
-        if parts.username or parts.password:
-            raise InputError(
-                "url holds a name or a password; put the key into the environment and name it: api_key_env"
-            )
+        check_address(self.url)
         try:
             groups = re.compile(self.score).groups
         except re.error as error:

@@ -1,0 +1,133 @@
+"""What a benchmark is to the engine: questions, a way to ask them, graders, and the numbers that come of it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gdpo_nemo.evaluation.sampling import Completion, Messages
+from gdpo_nemo.evaluation.store import EvaluationStore
+from gdpo_nemo.stats import Interval, bootstrap_questions
+from gdpo_nemo.types import RewardVector
+
+Row = Mapping[str, Any]
+
+
+class Sample(NamedTuple):
+    """A question and one answer to it, as rows of the store."""
+
+    question: Row
+    generation: Row
+
+
+class Ask(Protocol):
+    """Asks the model within one sample: retries, pace, seed and limits are taken care of."""
+
+    async def __call__(self, messages: Messages, **changes: Any) -> Completion:
+        """Complete a conversation; ``changes`` replace fields of the ``SamplingParams``."""
+
+
+@dataclass(frozen=True)
+class Number:
+    """One number of an evaluation's result.
+
+    Attributes:
+        name: e.g. ``correct avg@16``.
+        value: in its unit; None where it was not run or nothing could be graded.
+        interval: None where there is none.
+        num_questions: questions with a graded sample.
+        num_samples: graded samples.
+        ungraded: samples that the grader could not judge.
+        failed: samples without an answer.
+        unit: ``%`` or another, empty for a plain number.
+    """
+
+    name: str
+    value: float | None
+    interval: Interval | None
+    num_questions: int
+    num_samples: int
+    ungraded: int
+    failed: int
+    unit: str = ""
+
+
+class Benchmark(ABC):
+    """A set of questions and its graders. Make one per name that tables show: ``aime24`` and ``aime25`` are two.
+
+    Attributes:
+        name: of its folder.
+        revision: of the data, None where there is none.
+        hashes: what -> SHA-256 of the data, of templates and of code that graders run.
+        graders: names; the first one grades by default. A changed grader gets a new name.
+    """
+
+    name: str
+    revision: str | None = None
+    hashes: Mapping[str, str]
+    graders: tuple[str, ...] = ("default",)
+
+    @abstractmethod
+    def questions(self) -> Sequence[Row]:
+        """All questions: ``row_id``, ``messages``, ``gold``, perhaps ``group``, and what grading needs; JSON-able."""
+
+    @abstractmethod
+    def grade(self, samples: Sequence[Sample], grader: str) -> Iterable[RewardVector]:
+        """Scores of many samples, one after the other in their order; what comes is written down at once."""
+
+    async def answer(self, question: Row, ask: Ask) -> Mapping[str, Any]:
+        """One sample; several calls where a conversation depends on its answers.
+
+        A sampler's error goes through and leaves the sample failed; one that is handled here is part of the answer.
+
+        Returns:
+            ``response``, and what else grading needs; JSON-able.
+        """
+        return {"response": (await ask(question["messages"])).text}
+
+    def numbers(self, store: EvaluationStore, grader: str, *, seed: int = 0) -> list[Number]:
+        """What the evaluation comes to; here the mean of every score, a mean over questions of their samples' means."""
+        matrix = store.score_matrix(grader)
+        failed = int((~matrix.scored_Q_N).sum())
+        return [
+            mean_number(f"{name} avg@{store.samples_per_question}", values_Q_N, matrix.scored_Q_N, failed, seed=seed)
+            for name, values_Q_N in matrix.values.items()
+        ]
+
+
+def mean_number(
+    name: str,
+    values_Q_N: NDArray[np.float64],
+    scored_Q_N: NDArray[np.bool_],
+    failed: int,
+    *,
+    seed: int = 0,
+    unit: str = "",
+    factor: float = 1.0,
+) -> Number:
+    """Mean over questions of the mean of their graded samples; the interval is a seeded bootstrap over questions.
+
+    A question's mean carries the noise of its samples, so that the bootstrap over questions covers both.
+
+    Args:
+        name: of the number.
+        values_Q_N: NaN where ungraded.
+        scored_Q_N: False where a sample has no score at all.
+        failed: samples without an answer.
+        seed: of the bootstrap.
+        unit: of the result.
+        factor: to the unit, e.g. 100 for percent.
+    """
+    graded_Q_N = ~np.isnan(values_Q_N)
+    graded_Q = graded_Q_N.sum(axis=1)
+    known_Q = np.where(graded_Q > 0, np.nansum(values_Q_N, axis=1) / np.maximum(graded_Q, 1), np.nan)
+    num_questions = int((graded_Q > 0).sum())
+    value = float(np.nanmean(known_Q)) * factor if num_questions else None
+    interval = bootstrap_questions(known_Q, seed=seed).times(factor) if num_questions > 1 else None
+    ungraded = int((scored_Q_N & ~graded_Q_N).sum())
+    return Number(name, value, interval, num_questions, int(graded_Q_N.sum()), ungraded, failed, unit)

@@ -1,0 +1,249 @@
+"""The command line that all programs in ``eval/`` share: whom to ask, how, where to, and what is printed.
+
+python eval/PROGRAM.py --endpoint http://host:8000/v1 --samples 16 --out DIR     # goes on after any interruption
+python eval/PROGRAM.py rescore --grader NAME --out DIR                           # grades again, asks nothing
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import math
+import re
+import sys
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, NoReturn
+
+from gdpo_nemo import provenance
+from gdpo_nemo.errors import GdpoError
+from gdpo_nemo.evaluation.benchmark import Benchmark, Number
+from gdpo_nemo.evaluation.engine import IncompleteError, Settings, evaluate, header, rescore
+from gdpo_nemo.evaluation.pacing import Pace
+from gdpo_nemo.evaluation.sampling import Sampler, SamplingParams
+from gdpo_nemo.evaluation.store import EvaluationStore
+
+EXIT_INTERRUPTED = 130
+EXIT_CODES = """\
+exit codes:
+  0    done
+  1    something failed, or some samples have no answer; the same command goes on
+  2    the command line is wrong
+  3    something is missing: a package, a model, a file, the server's address or key
+  130  interrupted; nothing is lost, the same command goes on
+"""
+COLUMNS = ("benchmark", "number", "value", "interval", "questions", "samples", "ungraded", "failed")
+Results = Mapping[str, Sequence[Number]]
+
+
+@dataclass(frozen=True)
+class EvalProgram:
+    """One program of ``eval/``.
+
+    Attributes:
+        description: first line of its help.
+        benchmarks: the parsed command line -> the benchmarks to run.
+        add_arguments: adds options of its own.
+        samples: default of ``--samples``.
+        params: defaults of sampling.
+        table: benchmark -> numbers -> what a person reads.
+    """
+
+    description: str
+    benchmarks: Callable[[argparse.Namespace], Sequence[Benchmark]]
+    add_arguments: Callable[[argparse.ArgumentParser], None] | None = None
+    samples: int = 1
+    params: SamplingParams = field(default_factory=SamplingParams)
+    table: Callable[[Results], str] = field(default=lambda results: numbers_table(results))
+
+
+def main(program: EvalProgram) -> NoReturn:
+    """Run the command line of this process."""
+    sys.exit(execute(program, sys.argv[1:]))
+
+
+def execute(program: EvalProgram, arguments: Sequence[str]) -> int:
+    """Carry out one command line and return its exit code."""
+    words = list(arguments)
+    again = words[:1] == ["rescore"]
+    try:
+        options = build_parser(program, again).parse_args(words[again:])
+        text, data, code = _rescore(program, options) if again else _evaluate(program, options)
+        print(json.dumps(data, indent=2, allow_nan=False) if options.json else text, flush=True)
+    except GdpoError as error:
+        if "--debug" in words:
+            traceback.print_exc()
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print("interrupted; the same command goes on", file=sys.stderr)
+        return EXIT_INTERRUPTED
+    return code
+
+
+def build_parser(program: EvalProgram, again: bool = False) -> argparse.ArgumentParser:
+    """The parser of an evaluation, or (``again``) of rescore."""
+    parser = argparse.ArgumentParser(
+        prog=f"python {sys.argv[0]}" + (" rescore" if again else ""),
+        description=program.description + (" Grade answers again, with another grader." if again else ""),
+        epilog=f"{__doc__.split(chr(10), 2)[2] if __doc__ else ''}\n{EXIT_CODES}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    if again:
+        parser.add_argument("--grader", required=True, metavar="NAME", help="who grades")
+    else:
+        _add_model(parser)
+        _add_sampling(parser, program)
+    if program.add_arguments:
+        program.add_arguments(parser)
+    where = "folder with the results" if again else "folder for results (default: RUN/eval, or runs/eval/<model>)"
+    parser.add_argument("--out", type=Path, metavar="DIR", required=again, help=f"{where}; <benchmark>/ in it")
+    parser.add_argument("--json", action="store_true", help="print JSON on standard output")
+    parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    return parser
+
+
+def _add_model(parser: argparse.ArgumentParser) -> None:
+    model = parser.add_argument_group("whom to ask").add_mutually_exclusive_group(required=True)
+    model.add_argument("--endpoint", metavar="URL", help="an OpenAI-compatible server, e.g. http://host:8000/v1")
+    model.add_argument("--model", metavar="NAME", help="a Hugging Face folder or hub id, in this process")
+    model.add_argument("--checkpoint", metavar="RUN@STEP", help="of a run of ours, in this process")
+    server = parser.add_argument_group("at an endpoint")
+    server.add_argument("--served-model-name", metavar="M", help="default: the only one that the server has")
+    server.add_argument("--api-key-env", metavar="VAR", help="environment variable that holds the key")
+    server.add_argument("--completions", metavar="TOKENIZER", help="ask /completions, with this tokenizer's template")
+    server.add_argument("--timeout", type=_positive, default=3600.0, metavar="S", help="of one attempt (3600)")
+    server.add_argument("--retries", type=int, default=Pace.retries, metavar="N", help="further attempts (%(default)s)")
+    server.add_argument("--requests-per-minute", type=_positive, metavar="N", help="no more than that")
+    local = parser.add_argument_group("in this process")
+    local.add_argument("--engine", choices=["vllm", "transformers"], help="default: vllm where it is installed")
+    local.add_argument("--device", help="for transformers, e.g. cuda (default: cuda where there is one, else cpu)")
+    local.add_argument("--dtype", help="of the weights (default: auto in vllm, float32 in transformers)")
+
+
+def _add_sampling(parser: argparse.ArgumentParser, program: EvalProgram) -> None:
+    group, params = parser.add_argument_group("how to ask"), program.params
+    group.add_argument(
+        "--samples", type=_count, default=program.samples, metavar="N", help="per question (%(default)s)"
+    )
+    group.add_argument("--temperature", type=float, default=params.temperature, help="0 is greedy (%(default)s)")
+    group.add_argument("--top-p", type=float, default=params.top_p, help="(%(default)s)")
+    group.add_argument("--max-tokens", type=_count, default=params.max_tokens, help="longest answer (%(default)s)")
+    group.add_argument("--seed", type=int, default=params.seed or 0, help="of all samples (%(default)s)")
+    group.add_argument("--limit", type=_count, metavar="N", help="only the first N questions of each benchmark")
+    group.add_argument("--concurrency", type=_count, default=Pace.concurrency, metavar="N", help="(%(default)s)")
+    group.add_argument("--allow-incomplete", action="store_true", help="make the table without failed samples")
+
+
+def _evaluate(program: EvalProgram, options: argparse.Namespace) -> tuple[str, Any, int]:
+    benchmarks = program.benchmarks(options)
+    sampler, out = build_sampler(options)
+    out = options.out or out
+    settings = Settings(
+        options.samples,
+        SamplingParams(options.temperature, options.top_p, options.max_tokens, options.seed, program.params.stop),
+        Pace(options.concurrency, options.retries, requests_per_minute=options.requests_per_minute),
+        options.limit,
+        options.allow_incomplete,
+    )
+    results: dict[str, list[Number]] = {}
+    incomplete: list[str] = []
+    with asyncio.Runner() as runner:
+        try:
+            for benchmark in benchmarks:
+                origin = provenance.collect(sys.argv) | {"endpoint": provenance.tidy(options.endpoint or "")}
+                store = EvaluationStore.create(out / benchmark.name, header(benchmark, sampler, settings, origin))
+                try:
+                    results[benchmark.name] = evaluate(benchmark, sampler, store, settings, runner)
+                except IncompleteError as error:
+                    incomplete.append(str(error))
+        finally:
+            runner.run(sampler.close())
+    for text in incomplete:
+        print(f"error: {text}", file=sys.stderr)
+    data = {"out": str(out), "incomplete": incomplete, "results": {k: list(map(asdict, v)) for k, v in results.items()}}
+    return f"{program.table(results)}\n{out}", data, 1 if incomplete else 0
+
+
+def _rescore(program: EvalProgram, options: argparse.Namespace) -> tuple[str, Any, int]:
+    results: dict[str, list[Number]] = {}
+    lines, data = list[str](), dict[str, Any]()
+    for benchmark in program.benchmarks(options):
+        store = EvaluationStore.open(options.out / benchmark.name)
+        name, changed = rescore(benchmark, store, options.grader)
+        results[f"{benchmark.name} [{name}]"] = numbers = benchmark.numbers(store, name)
+        said = ", ".join(f"{score} {count}" for score, count in changed.items()) or "nothing"
+        lines.append(f"{benchmark.name}: {name} differs from {store.header['grader']} in samples: {said}")
+        data[benchmark.name] = {"scores": name, "changed": changed, "numbers": list(map(asdict, numbers))}
+    return "\n".join([program.table(results), *lines]), data, 0
+
+
+def build_sampler(options: argparse.Namespace) -> tuple[Sampler, Path]:
+    """The sampler that a command line asks for, and the folder where its results go by default.
+
+    Raises:
+        PrerequisiteError: a package, a model or a key is missing.
+    """
+    from gdpo_nemo.evaluation import samplers
+
+    if options.endpoint:
+        endpoint = samplers.endpoint(
+            options.endpoint,
+            options.served_model_name,
+            api_key_env=options.api_key_env,
+            timeout_s=options.timeout,
+            tokenizer=options.completions,
+        )
+        return endpoint, _default_out(endpoint.served_name())
+    folder, out = options.model, _default_out(options.model or "")
+    if options.checkpoint:
+        from gdpo_nemo.evaluation.checkpoint import model_folder
+
+        path, run = model_folder(options.checkpoint)
+        folder, out = str(path), run / "eval"
+    return samplers.local(folder, options.engine, device=options.device, dtype=options.dtype), out
+
+
+def _default_out(model: str) -> Path:
+    return Path("runs") / "eval" / re.sub(r"[^\w.-]+", "_", model.strip("/"))
+
+
+def numbers_table(results: Results) -> str:
+    """All numbers, one a line: value, interval, and what stands behind it."""
+    rows: list[tuple[str, ...]] = [
+        ("benchmark", "number", "value", "interval", "questions", "samples", "ungraded", "failed")
+    ]
+    for benchmark, numbers in results.items():
+        for number in numbers:
+            value = "not run" if number.value is None else f"{_short(number.value)}{number.unit}"
+            low_high = number.interval and f"{_short(number.interval.low)} to {_short(number.interval.high)}"
+            counts = (number.num_questions, number.num_samples, number.ungraded, number.failed)
+            rows.append((benchmark, number.name, value, low_high or "-", *map(str, counts)))
+    if len(rows) == 1:
+        return "no result"
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    kinds = {number.interval for numbers in results.values() for number in numbers if number.interval}
+    return "\n".join([*lines, *sorted({f"interval: {100 * kind.level:g} %, {kind.method}" for kind in kinds})])
+
+
+def _short(value: float) -> str:
+    return f"{value:.{0 if value == 0 else max(0, 3 - math.floor(math.log10(abs(value)) + 1))}f}"
+
+
+def _count(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not 1 or more")
+    return number
+
+
+def _positive(text: str) -> float:
+    number = float(text)
+    if not number > 0:
+        raise argparse.ArgumentTypeError(f"{text} is not above 0")
+    return number

@@ -1,0 +1,63 @@
+"""The scores of one evaluation as arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gdpo_nemo.errors import RunDirError
+
+
+@dataclass(frozen=True, eq=False)
+class ScoreMatrix:
+    """All scores of one grader as arrays.
+
+    Attributes:
+        row_ids: the Q questions, in the order of the file.
+        groups: group of each question, None where it has none.
+        values: name -> values_Q_N, NaN where ungraded and where there is no score.
+        scored_Q_N: False where there is no score: the request failed, or was not answered yet.
+    """
+
+    row_ids: tuple[str, ...]
+    groups: tuple[str | None, ...]
+    values: Mapping[str, NDArray[np.float64]]
+    scored_Q_N: NDArray[np.bool_]
+
+
+def fill_matrix(
+    questions: Iterable[Mapping[str, Any]], scores: Iterable[Mapping[str, Any]], num_samples: int, path: Path
+) -> ScoreMatrix:
+    """Arrays [Q, N] of score rows, which may come in any order.
+
+    Args:
+        questions: rows of the questions.
+        scores: rows of the scores.
+        num_samples: N.
+        path: of the scores, for messages.
+
+    Raises:
+        RunDirError: a score of a sample that was not asked for, or two of one sample.
+    """
+    asked = [(str(row["row_id"]), row.get("group")) for row in questions]
+    position = {row_id: q for q, (row_id, _) in enumerate(asked)}
+    shape = (len(asked), num_samples)
+    scored, values = np.zeros(shape, dtype=np.bool_), dict[str, NDArray[np.float64]]()
+    for row in scores:
+        q, index = position.get(row["row_id"], -1), row["index"]
+        if q < 0 or not 0 <= index < num_samples:
+            raise RunDirError(f"{path}: scores name sample {index} of {row['row_id']!r}, which was not asked")
+        if scored[q, index]:
+            raise RunDirError(f"{path} has two scores of sample {index} of {row['row_id']!r}")
+        scored[q, index] = True
+        for column, value in row["values"].items():
+            if column not in values:
+                values[column] = np.full(shape, np.nan)
+            if value is not None:
+                values[column][q, index] = value
+    return ScoreMatrix(tuple(row_id for row_id, _ in asked), tuple(group for _, group in asked), values, scored)

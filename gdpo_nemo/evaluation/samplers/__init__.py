@@ -1,0 +1,47 @@
+"""Ways to a model: an endpoint, or a model in this process by vLLM or by transformers."""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import Any
+
+from gdpo_nemo.errors import PrerequisiteError
+from gdpo_nemo.evaluation.samplers.endpoint import Endpoint
+from gdpo_nemo.evaluation.sampling import Messages, Sampler
+
+
+def endpoint(url: str, model: str | None = None, *, tokenizer: str | None = None, **options: Any) -> Endpoint:
+    """An OpenAI-compatible server; with ``tokenizer``, its chat template makes prompts for ``/completions``.
+
+    Raises:
+        PrerequisiteError: httpx, transformers or the tokenizer is missing.
+    """
+    if tokenizer is None:
+        return Endpoint(url, model, **options)
+    try:
+        from transformers import AutoTokenizer
+
+        chat = AutoTokenizer.from_pretrained(tokenizer)
+    except (ImportError, OSError, ValueError) as error:
+        raise PrerequisiteError(f"cannot load the tokenizer {tokenizer!r} (--completions): {error}") from error
+
+    def template(messages: Messages) -> str:
+        turns = [dict(message) for message in messages]
+        return str(chat.apply_chat_template(turns, add_generation_prompt=True, tokenize=False))
+
+    return Endpoint(url, model, template=template, **options)
+
+
+def local(name: str, engine: str | None = None, *, device: str | None = None, dtype: str | None = None) -> Sampler:
+    """A model in this process; without ``engine`` by vLLM where it is installed.
+
+    Raises:
+        PrerequisiteError: the engine is not installed, or the model cannot be loaded.
+    """
+    if engine == "vllm" or (engine is None and importlib.util.find_spec("vllm") is not None):
+        from gdpo_nemo.evaluation.samplers.vllm import Vllm
+
+        return Vllm(name, dtype=dtype or "auto")
+    from gdpo_nemo.evaluation.samplers.transformers import Transformers
+
+    return Transformers(name, device=device, dtype=dtype or "float32")

@@ -53,11 +53,11 @@ def test_the_figure_of_groups_has_a_panel_per_setting_and_a_csv_of_its_points(tm
     figure = draw_groups(counts)
     assert [axes.get_title() for axes in figure.axes] == [PANELS["rollouts"][0], PANELS["rewards"][0]]
     assert [line.get_ydata().tolist() for line in figure.axes[0].lines] == [[2, 4], [3, 6], [3, 6]]
-    write_groups(counts, tmp_path / "groups")
+    write_groups(counts, tmp_path / "groups-qwen2.5-1.5b")
     once = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    write_groups(counts, tmp_path / "groups")
+    write_groups(counts, tmp_path / "groups-qwen2.5-1.5b")
     assert once == {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    assert set(once) == {"groups.csv", "groups.pdf", "groups.png"}
+    assert set(once) == {f"groups-qwen2.5-1.5b.{kind}" for kind in ("csv", "pdf", "png")}
 
 
 def cell(value, half=1.0):

@@ -54,7 +54,7 @@ def write_figure(draw: Callable[[], Figure], csv_text: str, stem: Path) -> None:
     Raises:
         PrerequisiteError: matplotlib is not installed; the CSV has been written.
     """
-    write_text(stem.with_suffix(".csv"), csv_text)
+    write_text(stem.with_name(f"{stem.name}.csv"), csv_text)
     try:
         import matplotlib
         from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -73,6 +73,6 @@ def write_figure(draw: Callable[[], Figure], csv_text: str, stem: Path) -> None:
         ):
             buffer = io.BytesIO()
             canvas(draw()).print_figure(buffer, dpi=DPI, metadata=metadata)
-            partial = stem.with_suffix(suffix + ".partial")
+            partial = stem.with_name(f"{stem.name}{suffix}.partial")
             partial.write_bytes(buffer.getvalue())
-            os.replace(partial, stem.with_suffix(suffix))
+            os.replace(partial, stem.with_name(f"{stem.name}{suffix}"))

@@ -3,11 +3,13 @@
 python repro/tool_calling.py                # this machine, minutes, ends in a table
 python repro/tool_calling.py plan           # what that needs; starts nothing
 python repro/tool_calling.py run --arms all # with the two ablations
-python repro/tool_calling.py report         # table.md/.tex/.csv, curves, verdict.json
+python repro/tool_calling.py report --html  # table.md/.tex/.csv/.html, curves, verdict.json, report.html
+python repro/tool_calling.py report --scale paper                # tables 1 and 2, the paper's cells beside ours
 python repro/tool_calling.py plan --scale paper                  # what the paper-scale runs need
 python repro/tool_calling.py run --scale paper --launch slurm    # submits them; --dry-run writes the jobs only
 """
 
+from gdpo_nemo.report.paper import TOOL_CALLING
 from gdpo_nemo.suite import Arm, Claim, Column, Deviation, Experiment, main
 
 EXPERIMENT = Experiment(
@@ -22,7 +24,7 @@ EXPERIMENT = Experiment(
     ],
     seeds={"embedded": range(3), "paper": range(5)},
     columns=[
-        Column("format", "Correct format", reward="format", at_least=1.0),
+        Column("format", "Correct format", reward="format", at_least=1.0, reference="correct_format"),
         Column("correct", "Correctness", reward="correct", unit="", digits=2),
         Column("exact", "Right call", reward="correct", at_least=3.0),
     ],
@@ -32,6 +34,8 @@ EXPERIMENT = Experiment(
         for column in ("format", "correct")
     ],
     curves=["format", "correct"],
+    exhibits=TOOL_CALLING,
+    reference="bfcl_v3",
     deviations=[
         Deviation(
             "model and data",
@@ -39,16 +43,25 @@ EXPERIMENT = Experiment(
             "on demonstrations that seldom keep the whole format and often reason wrongly; the paper trains "
             "Qwen2.5-Instruct on ToolRL's data",
             expected="other absolute values; the order of the methods is what is compared",
+            scale="embedded",
         ),
         Deviation(
             "evaluation",
             "held-out questions of the same world, one sample each at temperature 1; the paper reports BFCL",
             expected="lower values than greedy decoding gives",
+            scale="embedded",
+        ),
+        Deviation(
+            "Correct format",
+            "share of single-turn responses of the shape think and call, think and response, or all three; the paper "
+            "does not say how it measured it",
+            scale="paper",
         ),
         Deviation(
             "rows without a call",
             "a row whose reference holds no call has correctness 0 in the released reward, whatever the answer",
             expected="the mean of Correctness stays below 3 even for a perfect model",
+            scale="embedded",
         ),
         Deviation(
             "KL",

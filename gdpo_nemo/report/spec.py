@@ -113,11 +113,12 @@ class Exhibit:
 
 @dataclass(frozen=True)
 class Deviation:
-    """A known difference from the paper, printed under every table."""
+    """A known difference from the paper, printed under every table; ``scale``: under those of one scale only."""
 
     name: str
     text: str
     expected: str = ""
+    scale: Literal["embedded", "paper"] | None = None
 
 
 @dataclass(frozen=True)

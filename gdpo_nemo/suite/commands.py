@@ -22,7 +22,10 @@ COMMANDS = {
         starts_runs=True,
     ),
     "status": Command("state and last rewards of every run, also while they run", "status{}"),
-    "report": Command("write tables, figures and verdicts, and print the table", "report{}"),
+    "report": Command(
+        "tables, figures and verdicts, written and printed; of an experiment, or one: report table1",
+        "report{} --html",
+    ),
     "check": Command("is every claim of the experiment supported? exit code 0 or 4", "check{} --json"),
 }
 CLUSTER_COMMANDS = {
@@ -62,6 +65,16 @@ class Tool:
 
 
 TOOLS = {
+    "explain": Tool(
+        "from a printed number down to its runs, evaluations, samples, prompts and configurations",
+        "explain embedded:tiny/gdpo/format",
+        "gdpo_nemo.suite.explaining",
+    ),
+    "power": Tool(
+        "what the runs at hand could have found, and how many seeds the paper's effects take",
+        "power table1 --spread 1.5",
+        "gdpo_nemo.suite.powering",
+    ),
     "diff": Tool(
         "what differs between two runs: configuration, code, packages, machine, results",
         "diff runs/tool_calling/embedded/tiny/grpo/seed0 runs/tool_calling/embedded/tiny/gdpo/seed0",

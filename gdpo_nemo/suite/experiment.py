@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from gdpo_nemo.errors import UnknownNameError
-from gdpo_nemo.report.spec import Claim, Column, Deviation
+from gdpo_nemo.report.spec import Claim, Column, Deviation, Exhibit
 
+EMBEDDED: Literal["embedded"] = "embedded"
 # A run of every stage in seconds, for tests and for a first look at an installation. The numbers it gives mean nothing.
 SMOKE_OVERRIDES = {
     "embedded": (
@@ -48,7 +50,10 @@ class Experiment:
         title: one line.
         arms: in the order of the table.
         seeds: scale -> seeds. The scales that are declared here are those that exist.
-        columns, claims, deviations, curves: see ``gdpo_nemo.report.spec.ReportSpec``.
+        columns, claims, curves: of the table at embedded scale, see ``gdpo_nemo.report.spec.ReportSpec``.
+        deviations: of both scales, or of the one that each names.
+        exhibits: the paper's tables and figures that it covers, see ``gdpo_nemo.report.paper``.
+        reference: the paper's table whose effects stand beside the claims at embedded scale.
     """
 
     name: str
@@ -59,14 +64,54 @@ class Experiment:
     claims: Sequence[Claim] = ()
     deviations: Sequence[Deviation] = ()
     curves: Sequence[str] = ()
+    exhibits: Sequence[Exhibit] = ()
+    reference: str | None = None
 
     def __post_init__(self) -> None:
-        columns = [column.name for column in self.columns]
-        for claim in self.claims:
+        self._check(self.name, self.columns, self.claims)
+        for exhibit in self.exhibits:
+            self._check(exhibit.name, exhibit.columns, exhibit.claims)
+            for arm in exhibit.arms:
+                self.arm(arm)
+
+    def _check(self, where: str, columns: Sequence[Column], claims: Sequence[Claim]) -> None:
+        names = [column.name for column in columns]
+        for claim in claims:
             for arm in (claim.left, claim.right):
                 self.arm(arm)
-            if claim.on not in columns:
-                raise UnknownNameError(f"column of {self.name}", claim.on, columns)
+            if claim.on not in names:
+                raise UnknownNameError(f"column of {where}", claim.on, names)
+
+    def all_exhibits(self) -> tuple[Exhibit, ...]:
+        """The table at embedded scale, if there is that scale, and the paper's tables and figures."""
+        own = Exhibit(
+            EMBEDDED,
+            self.title,
+            "table",
+            EMBEDDED,
+            arms=tuple(arm.name for arm in self.arms),
+            columns=tuple(self.columns),
+            rewards=tuple(self.curves),
+            claims=tuple(self.claims),
+            reference=self.reference,
+            needs="this machine, minutes",
+        )
+        return (*([own] if EMBEDDED in self.seeds else []), *self.exhibits)
+
+    def exhibit(self, name: str) -> Exhibit:
+        """The exhibit of that name.
+
+        Raises:
+            UnknownNameError: there is none.
+        """
+        found = {exhibit.name: exhibit for exhibit in self.all_exhibits()}
+        if name not in found:
+            raise UnknownNameError(f"exhibit of {self.name}", name, found)
+        return found[name]
+
+    def deviations_at(self, scale: str) -> tuple[Deviation, ...]:
+        """The deviations that hold at a scale."""
+        return tuple(one for one in self.deviations if one.scale in (None, scale))
 
     def arm(self, name: str) -> Arm:
         """The arm of that name.

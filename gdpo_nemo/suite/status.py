@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from gdpo_nemo.run_dir import RunDir, RunTree
+from gdpo_nemo.suite import exhibits
 from gdpo_nemo.suite.answer import Answer, listing, table
 from gdpo_nemo.suite.grid import Selection, bases, total_steps
 from gdpo_nemo.suite.programs import Program, all_programs
@@ -65,6 +66,7 @@ def _described(program: Program, out: Path) -> dict[str, Any]:
         "arms": [{"name": arm.name, "label": arm.label, "default": arm.default} for arm in experiment.arms],
         "script": str(program.script),
         "runs": progress,
+        "exhibits": [exhibits.progress(experiment, exhibit, out) for exhibit in experiment.all_exhibits()],
     }
 
 
@@ -80,4 +82,5 @@ def _listed(row: dict[str, Any]) -> str:
         ("script", row["script"]),
         ("runs", "; ".join(f"{run['finished']} of {run['runs']} finished in {run['path']}" for run in row["runs"])),
     ]
-    return f"{row['name']}: {row['title']}\n{listing(pairs)}"
+    shown = [[one["name"], one["state"], f"{one['title']}; needs {one['needs']}"] for one in row["exhibits"]]
+    return f"{row['name']}: {row['title']}\n{listing(pairs)}\n{table(shown, indent='    ')}"

@@ -191,11 +191,16 @@ def test_status_shows_finished_and_missing_runs(gdpo, finished):
 
 
 def test_list_names_what_exists(gdpo, finished):
-    [row] = json.loads(gdpo("list", "--out", "runs", "--json", cwd=finished).stdout)
+    rows = json.loads(gdpo("list", "--out", "runs", "--json", cwd=finished).stdout)
+    [row] = [row for row in rows if row["name"] == "tool_calling"]
     assert row["name"] == "tool_calling"
     assert row["scales"] == {"embedded": [0, 1, 2], "paper": [0, 1, 2, 3, 4]}
     assert [arm["name"] for arm in row["arms"] if arm["default"]] == ["grpo", "grpo_no_std", "gdpo"]
     assert row["runs"] == [{"path": TREE, "runs": 2, "finished": 2}]
+    shown = {one["name"]: (one["kind"], one["state"]) for one in row["exhibits"]}
+    assert shown["embedded"] == ("table", "2 of 9 pieces")
+    assert shown["table1"] == ("table", "not run")
+    assert shown["figure3"] == ("groups", "computed on request")
 
 
 def test_a_plan_says_what_is_reused_and_writes_nothing(gdpo, finished):

@@ -420,7 +420,8 @@ def test_two_builds_are_identical_wherever_the_runs_lie(tmp_path):
         outputs.append({path.name: path.read_bytes() for path in sorted((root / "out").iterdir())})
     assert outputs[0] == outputs[1]
     assert list(outputs[0]) == [
-        "curves.csv", "curves.pdf", "curves.png", "table.csv", "table.md", "table.tex", "verdict.json",
+        "curves.csv", "curves.pdf", "curves.png", "stability.csv", "stability.md", "table.csv", "table.html",
+        "table.md", "table.tex", "verdict.json",
     ]  # fmt: skip
     for name, content in outputs[0].items():
         assert str(tmp_path).encode() not in content, name
@@ -434,7 +435,8 @@ def test_tables_are_written_before_matplotlib_is_missed(root, tmp_path, monkeypa
     with pytest.raises(PrerequisiteError, match=r"pip install 'gdpo-nemo\[report\]'"):
         build(make_spec(root, curves=("format",)), tmp_path / "out")
     written = {path.name for path in (tmp_path / "out").iterdir()}
-    assert written == {"curves.csv", "table.csv", "table.md", "table.tex", "verdict.json"}
+    tables = {"table.csv", "table.html", "table.md", "table.tex", "verdict.json"}
+    assert written == {"curves.csv", "stability.csv", "stability.md", *tables}
 
 
 # ---- wrong input

@@ -1,0 +1,263 @@
+"""The paper's tables and figures as exhibits, by experiment: what each shows, of which models, and what it needs.
+
+Columns read benchmarks by the names of ``gdpo eval``: bfcl_v3; math500, aime24, amc, minerva, olympiad; apps,
+codecontests, codeforces, taco. Scores: bfcl_v3 ``correct`` and ``correct_format``; mathematics ``correct`` and
+``exceed``; code ``pass_rate``, ``exceed`` and ``bug``.
+
+BFCL-v3 (gorilla 65a1c944, eval_runner_helper.py): Live is the mean over the entries of its six categories, Non-live the
+mean of five categories of which simple is itself the mean of three languages, Multi-turn the mean of four categories,
+and the average the mean of the three. Earlier versions averaged four executable categories into Non-live as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+from gdpo_nemo.report.spec import Claim, Column, Exhibit
+
+LIVE_ENTRIES = {
+    "live_simple": 258,
+    "live_multiple": 1053,
+    "live_parallel": 16,
+    "live_parallel_multiple": 24,
+    "live_irrelevance": 882,
+    "live_relevance": 18,
+}
+NON_LIVE_ENTRIES = {
+    "simple": 400,
+    "java": 100,
+    "javascript": 50,
+    "multiple": 200,
+    "parallel": 200,
+    "parallel_multiple": 200,
+    "irrelevance": 240,
+}
+SIMPLE = ("simple", "java", "javascript")
+MULTI_TURN = ("multi_turn_base", "multi_turn_miss_func", "multi_turn_miss_param", "multi_turn_long_context")
+
+TOOL_MODELS = ("qwen2.5-1.5b-instruct", "qwen2.5-3b-instruct")
+MATH_MODELS = ("deepseek-r1-distill-qwen-1.5b", "deepseek-r1-distill-qwen-7b", "qwen3-4b-instruct")
+CONDITIONED_MODEL = CODE_MODEL = "deepseek-r1-distill-qwen-7b"
+MATH_BENCHMARKS = {
+    "math500": "MATH-500",
+    "aime24": "AIME-24",
+    "amc": "AMC 22/23",
+    "minerva": "Minerva",
+    "olympiad": "OlympiadBench",
+}
+CODE_BENCHMARKS = {"apps": "APPS", "codecontests": "CodeContests", "codeforces": "Codeforces", "taco": "TACO"}
+WEIGHTS = ("w75", "w50", "w25")
+TOOL_REWARDS, MATH_REWARDS = ("format", "correct"), ("correct", "length", "length/max")
+
+
+def _by_count(entries: Mapping[str, int]) -> dict[str, float]:
+    total = sum(entries.values())
+    return {group: count / total for group, count in entries.items()}
+
+
+def _bfcl_columns() -> tuple[Column, ...]:
+    live = _by_count(LIVE_ENTRIES)
+    multi_turn = dict.fromkeys(MULTI_TURN, 1 / len(MULTI_TURN))
+    categories = [group for group in NON_LIVE_ENTRIES if group not in SIMPLE]
+    share = 1 / (len(categories) + 1)
+    non_live = dict.fromkeys(SIMPLE, share / len(SIMPLE)) | dict.fromkeys(categories, share)
+    average = {group: weight / 3 for part in (live, multi_turn, non_live) for group, weight in part.items()}
+
+    def column(name: str, title: str, strata: Mapping[str, float], reward: str = "correct") -> Column:
+        return Column(name, title, reward, digits=2, benchmark="bfcl_v3", strata=strata, reference=name, share=True)
+
+    return (
+        column("live", "Live", live),
+        column("multi_turn", "Multi-turn", multi_turn),
+        column("non_live", "Non-live", non_live),
+        column("avg", "Average", average),
+        column("correct_format", "Correct format", _by_count(NON_LIVE_ENTRIES | LIVE_ENTRIES), "correct_format"),
+    )
+
+
+Score = tuple[str, str, Literal["higher", "lower"]]
+MATH_SCORES: tuple[Score, ...] = (("correct", "accuracy", "higher"), ("exceed", "too long", "lower"))
+CODE_SCORES: tuple[Score, ...] = (
+    ("pass_rate", "tests passed", "higher"),
+    ("exceed", "too long", "lower"),
+    ("bug", "with errors", "lower"),
+)
+
+
+def _math_columns() -> tuple[Column, ...]:
+    return tuple(
+        Column(
+            f"{benchmark}_{reward}", f"{title}, {words}", reward, benchmark=benchmark, share=True, better=better,
+            reference=f"{benchmark}_{reward}",
+        )
+        for benchmark, title in MATH_BENCHMARKS.items()
+        for reward, words, better in MATH_SCORES
+    )  # fmt: skip
+
+
+def _code_columns() -> tuple[Column, ...]:
+    return tuple(
+        Column(
+            f"{benchmark}_{reward}", f"{title}, {words}", reward, benchmark=benchmark, share=reward != "pass_rate",
+            better=better, reference=f"{benchmark}_{reward}",
+        )
+        for benchmark, title in CODE_BENCHMARKS.items()
+        for reward, words, better in CODE_SCORES
+    )  # fmt: skip
+
+
+BFCL_COLUMNS, MATH_COLUMNS, CODE_COLUMNS = _bfcl_columns(), _math_columns(), _code_columns()
+
+
+def better(left: str, right: str, columns: tuple[Column, ...]) -> tuple[Claim, ...]:
+    """The claim that ``left`` beats ``right`` on each column, whichever direction is better there."""
+    return tuple(Claim(left, ">" if column.better == "higher" else "<", right, on=column.name) for column in columns)
+
+
+def _pick(columns: tuple[Column, ...], *names: str) -> tuple[Column, ...]:
+    return tuple(column for name in names for column in columns if column.name == name)
+
+
+TOOL_CALLING = (
+    Exhibit(
+        "table1",
+        "Table 1: tool calling on BFCL-v3",
+        "table",
+        models=TOOL_MODELS,
+        arms=("grpo", "gdpo"),
+        columns=BFCL_COLUMNS,
+        claims=better("gdpo", "grpo", BFCL_COLUMNS),
+        reference="bfcl_v3",
+        needs="2 models x 2 arms x 5 seeds of 100 steps on GPUs, and bfcl_v3 of each and of both base models",
+    ),
+    Exhibit(
+        "table2",
+        "Table 2: GRPO without standard deviation on BFCL-v3",
+        "table",
+        models=TOOL_MODELS[:1],
+        arms=("grpo", "grpo_no_std", "gdpo"),
+        columns=BFCL_COLUMNS,
+        claims=(
+            *better("gdpo", "grpo", BFCL_COLUMNS),
+            *better("gdpo", "grpo_no_std", BFCL_COLUMNS),
+            *better("grpo", "grpo_no_std", _pick(BFCL_COLUMNS, "avg", "correct_format")),
+        ),
+        reference="bfcl_v3",
+        needs="1 model x 3 arms x 5 seeds of 100 steps on GPUs, and bfcl_v3 of each; shares runs with table1",
+    ),
+    Exhibit(
+        "figure1b",
+        "Figure 1b: rewards of GRPO and GDPO over training",
+        "curves",
+        models=TOOL_MODELS[:1],
+        arms=("grpo", "gdpo"),
+        rewards=TOOL_REWARDS,
+        needs="the runs of table1; no evaluation",
+    ),
+    Exhibit(
+        "figure4",
+        "Figure 4: rewards over training, with GRPO without standard deviation",
+        "curves",
+        models=TOOL_MODELS[:1],
+        arms=("grpo", "grpo_no_std", "gdpo"),
+        rewards=TOOL_REWARDS,
+        needs="the runs of table2; no evaluation",
+    ),
+    Exhibit(
+        "figure3",
+        "Figure 3: distinct advantage groups, exact counts",
+        "groups",
+        needs="nothing: counted on this machine in seconds",
+    ),
+)
+MATH_LENGTH = (
+    Exhibit(
+        "table3",
+        "Table 3: mathematics within 4000 tokens",
+        "table",
+        models=MATH_MODELS,
+        arms=("grpo", "gdpo"),
+        columns=MATH_COLUMNS,
+        claims=better("gdpo", "grpo", MATH_COLUMNS),
+        reference="math_length",
+        needs="3 models x 2 arms x 5 seeds of 500 steps on GPUs; five benchmarks, 16 samples per question, of each",
+    ),
+    Exhibit(
+        "table4",
+        "Table 4: a length reward given only for right answers",
+        "table",
+        models=(CONDITIONED_MODEL,),
+        arms=("grpo", "gdpo", "grpo_conditioned", "gdpo_conditioned"),
+        columns=MATH_COLUMNS,
+        claims=(
+            *better("gdpo_conditioned", "grpo_conditioned", MATH_COLUMNS),
+            *better("gdpo_conditioned", "gdpo", tuple(c for c in MATH_COLUMNS if c.better == "higher")),
+        ),
+        reference="math_conditioned",
+        needs="1 model x 4 arms x 5 seeds of 500 steps on GPUs; five benchmarks of each; shares runs with table3",
+    ),
+    Exhibit(
+        "weights",
+        "Appendix G: weight of the length reward (the paper's numbers are not known)",
+        "table",
+        models=(CONDITIONED_MODEL,),
+        arms=tuple(f"{method}{weight}" for method in ("grpo", "gdpo") for weight in ("", "_w75", "_w50", "_w25")),
+        columns=MATH_COLUMNS,
+        reference="math_weights",
+        needs="1 model x 8 arms x 5 seeds of 500 steps on GPUs; five benchmarks of each; shares runs with table3",
+    ),
+    Exhibit(
+        "figure5",
+        "Figure 5: rewards and the longest response over training",
+        "curves",
+        models=MATH_MODELS[:1],
+        arms=("grpo", "gdpo"),
+        rewards=MATH_REWARDS,
+        needs="the runs of table3; no evaluation",
+    ),
+    Exhibit(
+        "figure6",
+        "Figure 6: accuracy against the share of long responses, over weights of the length reward",
+        "tradeoff",
+        models=(CONDITIONED_MODEL,),
+        arms=tuple(
+            f"{method}{weight}"
+            for method in ("grpo", "gdpo", "grpo_conditioned", "gdpo_conditioned")
+            for weight in ("", "_w75", "_w50", "_w25")
+        ),
+        columns=_pick(MATH_COLUMNS, "aime24_exceed", "aime24_correct", "math500_exceed", "math500_correct"),
+        needs="1 model x 16 arms x 5 seeds of 500 steps on GPUs; aime24 and math500 of each; shares runs with table4",
+    ),
+    Exhibit(
+        "figure7",
+        "Figure 7: rewards and the longest response over training, further models",
+        "curves",
+        models=MATH_MODELS[1:],
+        arms=("grpo", "gdpo"),
+        rewards=MATH_REWARDS,
+        needs="the runs of table3; no evaluation",
+    ),
+)
+CODE_REASONING = (
+    Exhibit(
+        "table5",
+        "Table 5: code with two and three objectives",
+        "table",
+        models=(CODE_MODEL,),
+        arms=("grpo_2obj", "gdpo_2obj", "grpo_3obj", "gdpo_3obj"),
+        columns=CODE_COLUMNS,
+        claims=(
+            *better("gdpo_2obj", "grpo_2obj", tuple(c for c in CODE_COLUMNS if c.reward == "pass_rate")),
+            *better("gdpo_3obj", "grpo_3obj", tuple(c for c in CODE_COLUMNS if c.reward != "pass_rate")),
+        ),
+        reference="code_reasoning",
+        needs="1 model x 4 arms x 5 seeds of 400 steps on GPUs; four benchmarks of each",
+    ),
+)
+EXHIBITS: Mapping[str, tuple[Exhibit, ...]] = {
+    "tool_calling": TOOL_CALLING,
+    "math_length": MATH_LENGTH,
+    "code_reasoning": CODE_REASONING,
+}
+"""By experiment, for scripts: ``Experiment(exhibits=EXHIBITS["tool_calling"], ...)``."""

@@ -1,0 +1,244 @@
+"""``gdpo explain``: from a printed number down to its runs, evaluations, samples, prompts and configurations."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from gdpo_nemo.errors import PrerequisiteError, UnknownNameError, UsageError
+from gdpo_nemo.randomness import stream
+from gdpo_nemo.report.spec import Column, ReportSpec
+from gdpo_nemo.suite import exhibits, programs
+from gdpo_nemo.suite.answer import Answer, listing
+from gdpo_nemo.suite.experiment import EMBEDDED, Experiment
+from gdpo_nemo.suite.grid import Selection
+
+KEY = re.compile(r"(?P<exhibit>[^:/]+):(?P<model>[^/]+)/(?P<arm>[^/]+)/(?P<column>[^/]+)")
+SHOWN = 3
+LONGEST_TEXT = 400
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """A key, and how many samples to show."""
+    parser.add_argument("key", metavar="EXHIBIT:MODEL/ARM/COLUMN", help="as in the column key of table.csv")
+    parser.add_argument("--experiment", metavar="NAME", help="where several have an exhibit of that name (embedded)")
+    parser.add_argument("--samples", type=int, default=SHOWN, metavar="N", help=f"samples to show (default: {SHOWN})")
+    parser.add_argument("--seed", type=int, default=0, help="of the choice of samples")
+    parser.add_argument("--out", type=Path, default=Path("runs"), metavar="DIR", help="folder of all runs")
+
+
+def answer(options: argparse.Namespace) -> Answer:
+    """Explain one cell.
+
+    Raises:
+        UsageError: no key, or one that several experiments have.
+        UnknownNameError: a part of the key names nothing.
+        PrerequisiteError: no run has been started.
+    """
+    match = KEY.fullmatch(options.key)
+    if match is None:
+        raise UsageError(f"{options.key!r} is not of the form table1:<model>/<arm>/<column>; see key in table.csv")
+    spec = _spec(match["exhibit"], match["model"], match["arm"], options.experiment, options.out)
+    column = next((column for column in spec.columns if column.name == match["column"]), None)
+    if column is None:
+        raise UnknownNameError(f"column of {spec.exhibit}", match["column"], [one.name for one in spec.columns])
+    return explain(spec, match["arm"], column, options.samples, options.seed)
+
+
+def explain(spec: ReportSpec, arm: str, column: Column, num_samples: int = SHOWN, seed: int = 0) -> Answer:
+    """What a cell says, and everything that it was computed from.
+
+    Raises:
+        UnknownNameError: the report has no such arm.
+    """
+    from gdpo_nemo.report.captions import claim_line, model_label
+    from gdpo_nemo.report.samples import read_evaluations, run_name
+    from gdpo_nemo.report.table import BASE, Part, build_table
+    from gdpo_nemo.report.verdict import adjusted, judge_all
+
+    part = Part(spec, read_evaluations(spec))
+    verdicts = adjusted(judge_all(spec, part.evaluations, spec.claims), spec.level)
+    table = build_table([part], verdicts)
+    key = f"{spec.exhibit}:{spec.model}/{arm}/{column.name}"
+    cell = next((cell for row in table.rows for cell in row.cells if cell.key == key), None)
+    if cell is None:
+        raise UnknownNameError("arm in the table", arm, [BASE, *dict.fromkeys(one for one, _ in spec.runs)])
+    paths = [spec.base] if arm == BASE else [path for (one, _), path in spec.runs.items() if one == arm]
+    runs = [_run(path, column, part.evaluations.states[run_name(path)]) for path in paths if path is not None]
+    samples = _samples([run for run in runs if run["state"] == "finished"], column, num_samples, seed)
+    about = [
+        claim_line(spec, verdict)
+        for verdict in verdicts
+        if verdict.claim.on == column.name and arm in (verdict.claim.left, verdict.claim.right)
+    ]
+    data: dict[str, Any] = {
+        "key": key,
+        "title": f"{column.title} of {spec.labels.get(arm, arm)}, {model_label(spec)}",
+        "synthetic": table.synthetic,
+        "value": cell.value,
+        "note": cell.note,
+        "interval": cell.interval and [cell.interval.low, cell.interval.high, cell.interval.method],
+        "paper": cell.paper,
+        "band": cell.band and [cell.band.low, cell.band.high],
+        "verdict": cell.verdict,
+        "n": {"seeds": cell.num_seeds, "questions": cell.num_questions, "samples": cell.num_samples,
+              "ungraded": cell.num_ungraded, "failed": cell.num_failed},
+        "computed_as": _recipe(column),
+        "claims": about,
+        "runs": runs,
+        "samples": samples,
+    }  # fmt: skip
+    return Answer(_text(data, column), data)
+
+
+def _spec(exhibit: str, model: str, arm: str, wanted: str | None, out: Path) -> ReportSpec:
+    if exhibit != EMBEDDED:
+        program, found = exhibits.find(exhibit)
+        specs = {spec.model: spec for spec in exhibits.specs(program.experiment, found, out)}
+        if model not in specs:
+            raise UnknownNameError(f"model of {exhibit}", model, specs)
+        if not found.columns:
+            raise UsageError(f"{exhibit} has no columns: it is a figure of what runs logged, see its CSV")
+        return specs[model]
+    with_arm = [program for program in programs.all_programs() if _has(program.experiment, arm)]
+    named = [program for program in with_arm if wanted in (None, program.experiment.name)]
+    present = [program for program in named if (out / program.experiment.name / EMBEDDED / model).is_dir()]
+    if not present:
+        raise PrerequisiteError(f"no embedded runs of {arm} with {model} in {out}; `run` makes them")
+    if len(present) > 1:
+        names = ", ".join(program.experiment.name for program in present)
+        raise UsageError(f"several experiments have {arm} with {model}: {names}; name one with --experiment")
+    return _embedded(present[0], model, out)
+
+
+def _has(experiment: Experiment, arm: str) -> bool:
+    return arm == "base" or any(one.name == arm for one in experiment.arms)
+
+
+def _embedded(program: programs.Program, model: str, out: Path) -> ReportSpec:
+    from gdpo_nemo.suite.reporting import embedded_spec
+
+    experiment = program.experiment
+    return embedded_spec(
+        Selection(
+            program,
+            scale=EMBEDDED,
+            arms=experiment.pick_arms(None),
+            seeds=experiment.default_seeds(EMBEDDED),
+            model=model,
+            out=out,
+        )
+    )
+
+
+def _run(path: Path, column: Column, states: dict[str, str] | Any) -> dict[str, Any]:
+    from gdpo_nemo.evaluation.store import EvaluationStore
+    from gdpo_nemo.run_dir import RunDir
+
+    run = RunDir(path)
+    store = EvaluationStore(run.evaluation_path(column.benchmark))
+    state = states.get(column.benchmark, "missing")
+    described: dict[str, Any] = {"path": str(path), "state": state, "evaluation": str(store.path)}
+    if run.exists():
+        described["config"] = str(path / "config.resolved.yaml")
+    if (path / "provenance.json").exists():
+        described["provenance"] = str(path / "provenance.json")
+    if store.exists():
+        header = store.header
+        described |= {
+            "benchmark": header.get("benchmark"),
+            "grader": header.get("grader"),
+            "sampling": header.get("sampling"),
+            "samples_per_question": store.samples_per_question,
+        }
+    return described
+
+
+def _samples(runs: Sequence[dict[str, Any]], column: Column, count: int, seed: int) -> list[dict[str, Any]]:
+    """A seeded choice over runs, questions and samples, each with its prompt, response and score."""
+    from gdpo_nemo.evaluation.lookup import find_rows
+    from gdpo_nemo.evaluation.store import EvaluationStore
+
+    if not runs:
+        return []
+    rng, found = stream(seed, "explain", column.name), []
+    for _ in range(count):
+        store = EvaluationStore.open(Path(runs[int(rng.integers(len(runs)))]["evaluation"]))
+        asked = [
+            row for row in store.questions() if column.strata is None or str(row.get("group")) in column.strata
+        ]  # fmt: skip
+        question = asked[int(rng.integers(len(asked)))]
+        key = (str(question["row_id"]), int(rng.integers(store.samples_per_question)))
+        generations, scores = store.file("generations"), store.file(f"scores/{store.header['grader']}")
+        line, generation = find_rows(generations, [key]).get(key, (0, {}))
+        score_line, score = find_rows(scores, [key]).get(key, (0, {}))
+        found.append(
+            {
+                "row_id": key[0],
+                "index": key[1],
+                "group": question.get("group"),
+                "messages": question.get("messages", []),
+                "gold": question.get("gold"),
+                "response": generation.get("response"),
+                "values": score.get("values"),
+                "reasons": score.get("reasons"),
+                "response_at": f"{generations}:{line}" if line else None,
+                "score_at": f"{scores}:{score_line}" if score_line else None,
+            }
+        )
+    return found
+
+
+def _recipe(column: Column) -> str:
+    what = f"mean of {column.reward}"
+    if column.at_least is not None:
+        what = f"share of samples with {column.reward} at least {column.at_least:g}"
+    groups = ""
+    if column.strata is not None:
+        groups = ", weighted: " + ", ".join(f"{group} {weight:.4f}" for group, weight in column.strata.items())
+    return (
+        f"{what} over the samples of each question, then over the questions of {column.benchmark}{groups}, then seeds"
+    )
+
+
+def _text(data: dict[str, Any], column: Column) -> str:
+    pairs = [
+        ("value", data["note"] if data["value"] is None else f"{data['value']:.{column.digits + 1}f} {column.unit}")
+    ]
+    if data["interval"]:
+        low, high, method = data["interval"]
+        pairs.append(("interval", f"[{low:.{column.digits + 1}f}, {high:.{column.digits + 1}f}], {method}"))
+    if data["paper"] is not None:
+        pairs.append(("paper", f"{data['paper']:g}, verdict {str(data['verdict']).replace('_', ' ')}"))
+    if data["band"]:
+        pairs.append(("band", f"[{data['band'][0]:.{column.digits + 1}f}, {data['band'][1]:.{column.digits + 1}f}]"))
+    n = data["n"]
+    pairs += [
+        ("n", f"{n['seeds']} seeds x {n['questions']} questions, {n['samples']} samples, {n['ungraded']} ungraded"),
+        ("computed as", data["computed_as"]),
+    ]
+    blocks = [data["key"] + (" SYNTHETIC, not a result" if data["synthetic"] else ""), data["title"], listing(pairs)]
+    blocks += [f"claim {line}" for line in data["claims"]]
+    for run in data["runs"]:
+        blocks.append(f"\nrun {run['path']}: {run['state']}")
+        shown = [(name, _short(run.get(name))) for name in ("config", "provenance", "evaluation", "benchmark", "grader",
+                                                          "sampling", "samples_per_question")]  # fmt: skip
+        blocks.append(listing(shown))
+    for sample in data["samples"]:
+        blocks.append(
+            f"\nsample {sample['index']} of {sample['row_id']}" + (f" ({g})" if (g := sample["group"]) else "")
+        )
+        prompt = "\n".join(f"[{message['role']}] {message['content']}" for message in sample["messages"])
+        pairs = [("prompt", _short(prompt)), ("gold", _short(sample["gold"])), ("response", _short(sample["response"]))]
+        pairs += [("values", _short(sample["values"])), ("reasons", _short(sample["reasons"]))]
+        pairs += [("response at", sample["response_at"] or ""), ("score at", sample["score_at"] or "")]
+        blocks.append(listing(pairs))
+    return "\n".join(blocks)
+
+
+def _short(value: object) -> str:
+    text = "" if value is None else repr(value) if isinstance(value, str) else str(value)
+    return text if len(text) <= LONGEST_TEXT else f"{text[:LONGEST_TEXT]}... ({len(text)} characters)"

@@ -1,0 +1,127 @@
+"""``gdpo power``: what the runs at hand could have found, and how many seeds the paper's effects take."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from gdpo_nemo.errors import PrerequisiteError, UsageError
+from gdpo_nemo.report.spec import Column, Exhibit, ReportSpec
+from gdpo_nemo.suite import exhibits, programs
+from gdpo_nemo.suite.answer import Answer, table
+from gdpo_nemo.suite.experiment import EMBEDDED
+from gdpo_nemo.suite.grid import Selection
+
+NOTE = (
+    "Power 0.8 at the 95 % level, paired by seed and question. 'seeds needed': the fewest that find an effect of the "
+    "paper's size. Measured: from the spread of the finished runs. Stated: --spread, the standard deviation of one "
+    "seed's difference in points, questions left out; a claim without runs or a stated spread has no answer."
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """A table or experiment, and the spread where nothing ran."""
+    parser.add_argument("target", help="an experiment (gdpo list), or one of the paper's tables: table1")
+    parser.add_argument("--scale", default=None, help="embedded or paper (default: paper where it has such tables)")
+    parser.add_argument(
+        "--spread", type=float, metavar="POINTS", help="standard deviation of one seed's difference, where nothing ran"
+    )
+    parser.add_argument("--model", default="tiny", help="of an embedded experiment (default: tiny)")
+    parser.add_argument("--out", type=Path, default=Path("runs"), metavar="DIR", help="folder of all runs")
+
+
+def answer(options: argparse.Namespace) -> Answer:
+    """The seeds that each claim takes.
+
+    Raises:
+        UsageError: the target has no claims, or a spread that is not positive.
+        UnknownNameError: nothing answers to the target.
+    """
+    if options.spread is not None and not options.spread > 0:
+        raise UsageError(f"--spread must be positive, got {options.spread}")
+    known = exhibits.declared()
+    if options.target in known:
+        program, exhibit = known[options.target]
+        specs = exhibits.specs(program.experiment, exhibit, options.out)
+        return power([(exhibit.name, specs)], options.spread)
+    program = programs.find(options.target)
+    tables = [exhibit for exhibit in program.experiment.exhibits if exhibit.claims]
+    if options.scale == EMBEDDED or not tables:
+        return power([(EMBEDDED, [_embedded(program, options)])], options.spread)
+    return power([(one.name, _specs(program, one, options.out)) for one in tables], options.spread)
+
+
+def power(chosen: Sequence[tuple[str, Sequence[ReportSpec]]], spread: float | None) -> Answer:
+    """One line per claim: the paper's effect, what was measured, the seeds needed.
+
+    Raises:
+        UsageError: no claim at all.
+    """
+    from gdpo_nemo.report.captions import model_label
+    from gdpo_nemo.report.samples import read_evaluations
+    from gdpo_nemo.report.verdict import judge_all
+
+    rows: list[dict[str, Any]] = []
+    for name, specs in chosen:
+        for spec in specs:
+            columns = {column.name: column for column in spec.columns}
+            for verdict in judge_all(spec, read_evaluations(spec), spec.claims):
+                column = columns[verdict.claim.on]
+                row: dict[str, Any] = {
+                    "exhibit": name,
+                    "model": model_label(spec),
+                    "claim": f"{verdict.claim.left} {verdict.claim.relation} {verdict.claim.right} on {column.title}",
+                    "papers_effect": verdict.effect,
+                    "seeds": len(verdict.by_seed or {}),
+                    "difference": verdict.difference,
+                    "detectable": verdict.detectable,
+                }
+                rows.append(row | _needed(verdict.effect, verdict.detectable, verdict.seeds_needed, column, spread))
+    if not rows:
+        raise UsageError("no claim there; see gdpo list for the tables that have some")
+    lines = [["", "claim", "paper's effect", "seeds", "detectable", "seeds needed", "spread"]]
+    for row in rows:
+        lines.append(
+            [
+                f"{row['exhibit']} {row['model']}",
+                row["claim"],
+                "not known" if row["papers_effect"] is None else f"{row['papers_effect']:+g}",
+                str(row["seeds"]),
+                "-" if row["detectable"] is None else f"{row['detectable']:.2f}",
+                row["needed"],
+                row["spread"],
+            ]
+        )
+    return Answer(f"{table(lines)}\n\n{NOTE}", rows)
+
+
+def _needed(
+    effect: float | None, detectable: float | None, measured: int | None, column: Column, spread: float | None
+) -> dict[str, str]:
+    from gdpo_nemo.stats import detectable_with_spread, seeds_needed
+
+    if not effect:
+        return {"needed": "-", "spread": "no effect to find"}
+    if detectable is not None:
+        return {"needed": str(measured) if measured else "more questions, not seeds", "spread": "measured"}
+    if spread is None or column.unit != "%":
+        return {"needed": "-", "spread": "not known: nothing ran; state one with --spread"}
+    seeds = seeds_needed(effect, lambda num_seeds: detectable_with_spread(spread, num_seeds))
+    return {"needed": str(seeds) if seeds else "more than 1000", "spread": f"stated: {spread:g}"}
+
+
+def _specs(program: programs.Program, exhibit: Exhibit, out: Path) -> list[ReportSpec]:
+    return exhibits.specs(program.experiment, exhibit, out)
+
+
+def _embedded(program: programs.Program, options: argparse.Namespace) -> ReportSpec:
+    from gdpo_nemo.suite.reporting import embedded_spec
+
+    experiment = program.experiment
+    if EMBEDDED not in experiment.seeds:
+        raise PrerequisiteError(f"{experiment.name} has no embedded scale and no table with claims")
+    seeds = experiment.default_seeds(EMBEDDED)
+    arms = experiment.pick_arms(None)
+    return embedded_spec(Selection(program, EMBEDDED, arms, seeds, options.model, options.out))

@@ -49,6 +49,7 @@ LEVELS = {
 SAME_LEVEL = {
     ("backends.nemo_rl", "backends.embedded"),  # a rehearsal starts from a model that the other backend warms up
     ("config", "worlds"),
+    ("data", "files"),
     ("evaluation", "checkpoints"),
     ("method", "config"),
     ("models", "config"),

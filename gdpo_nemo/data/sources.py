@@ -1,0 +1,115 @@
+"""The published data sets of each task, and what ``gdpo data`` does with them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from gdpo_nemo.data.download import GITHUB, HUB, Origin
+from gdpo_nemo.data.locks import Source, data_root, fetch, is_offline, verify
+from gdpo_nemo.data.table import TableFile, read_table
+from gdpo_nemo.errors import PrerequisiteError, UnknownNameError
+
+RLLA = Source(
+    "rlla_4k",
+    Origin(GITHUB, "qiancheng0/ToolRL"),
+    ("dataset/rlla_4k/train.parquet", "dataset/rlla_4k/test.parquet"),
+    revision="8cee13ec0ca72f0461da372a93a6fd8140dbb840",
+    git_blobs={
+        "dataset/rlla_4k/train.parquet": "0ddc730c556e4d26449dbdb55a1b28be824a8bfe",
+        "dataset/rlla_4k/test.parquet": "ccdac1cc0112fb54dd68cbc88d9abfe28ce3d749",
+    },
+)
+DEEPSCALER = Source("deepscaler_preview", Origin(HUB, "agentica-org/DeepScaleR-Preview-Dataset"), ("*.json",))
+MATH_BENCHMARKS = Source(
+    "math_benchmarks",
+    Origin(GITHUB, "agentica-project/deepscaler"),
+    tuple(f"deepscaler/data/test/{name}.json" for name in ("aime", "amc", "math", "minerva", "olympiad_bench")),
+    licence="MIT",
+)
+EURUS = Source("eurus_2_rl", Origin(HUB, "PRIME-RL/Eurus-2-RL-Data"), ("*.parquet",))
+
+SOURCES: dict[str, tuple[Source, ...]] = {
+    "tool_calling": (RLLA,),
+    "math_length": (DEEPSCALER, MATH_BENCHMARKS),
+    "code_reasoning": (EURUS,),
+}
+"""Task -> its data sets."""
+
+Statement = tuple[str, dict[str, Any]]
+
+
+def sources_of(task: str) -> tuple[Source, ...]:
+    """The data sets of a task.
+
+    Raises:
+        UnknownNameError: it has none.
+    """
+    if task not in SOURCES:
+        raise UnknownNameError("task with published data", task, SOURCES)
+    return SOURCES[task]
+
+
+def fetch_data(
+    task: str, root: Path | None = None, *, offline: bool = False, copy_from: Path | None = None
+) -> Statement:
+    """``gdpo data fetch``: text for a person, and the same as data.
+
+    Raises:
+        UnknownNameError, PrerequisiteError, DataLockError: as ``locks.fetch``.
+    """
+    folder, forbidden = data_root(root), is_offline(offline)
+    return _statement(
+        "fetched", folder, task, lambda source: fetch(source, folder, offline=forbidden, copy_from=copy_from)
+    )
+
+
+def verify_data(task: str, root: Path | None = None) -> Statement:
+    """``gdpo data verify``.
+
+    Raises:
+        UnknownNameError, PrerequisiteError, DataLockError: as ``locks.verify``.
+    """
+    folder = data_root(root)
+    return _statement("verified", folder, task, lambda source: verify(source, folder))
+
+
+def data_stats(task: str, root: Path | None = None) -> Statement:
+    """``gdpo data stats``: rows and columns of every file, after it was verified.
+
+    Raises:
+        UnknownNameError, PrerequisiteError, DataLockError: as ``locks.verify``.
+    """
+    folder = data_root(root)
+    lines, data = list[str](), dict[str, Any]()
+    for source in sources_of(task):
+        data[source.name] = {}
+        for name in verify(source, folder)["files"]:
+            records = list(_records(folder / source.name / name))
+            columns = sorted({column for record in records for column in record})
+            data[source.name][name] = {"rows": len(records), "columns": columns}
+            lines.append(f"{source.name}/{name}: {len(records):,} rows; {', '.join(columns)}")
+    return "\n".join(lines), data
+
+
+def _statement(done: str, root: Path, task: str, act: Callable[[Source], dict[str, Any]]) -> Statement:
+    lines, data = list[str](), dict[str, Any]()
+    for source in sources_of(task):
+        lock = act(source)
+        data[source.name] = lock | {"path": str(root / source.name), "licence": source.licence}
+        licence = source.licence or "licence: see there"
+        lines.append(f"{root / source.name}: {done} {source.origin} at {lock['revision'] or 'no revision'}, {licence}")
+        lines += [f"  {name}  {entry['bytes']:,} bytes  {entry['sha256']}" for name, entry in lock["files"].items()]
+    return "\n".join(lines), data
+
+
+def _records(path: Path) -> Iterator[dict[str, Any]]:
+    if path.suffix != ".json":
+        yield from (dict(record) for record in read_table(TableFile(path=str(path))).records)
+        return
+    content = json.loads(path.read_bytes())
+    if not isinstance(content, list):
+        raise PrerequisiteError(f"{path} holds a {type(content).__name__}; expected a list of rows")
+    yield from content

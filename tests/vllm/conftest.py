@@ -1,0 +1,97 @@
+"""A vLLM server on the CPU with SmolLM2-135M-Instruct, started once."""
+
+import http.client
+import importlib.util
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+ENVIRONMENT = {
+    "HF_HUB_OFFLINE": "1",
+    "VLLM_CPU_KVCACHE_SPACE": "1",
+    "VLLM_NO_USAGE_STATS": "1",
+    "DO_NOT_TRACK": "1",
+    "PYTHONPATH": str(ROOT),
+    "no_proxy": "127.0.0.1",
+}
+CONTEXT = 512
+START_S = 300
+
+
+def pytest_runtest_setup(item):
+    if item.get_closest_marker("vllm") and importlib.util.find_spec("vllm") is None:
+        pytest.skip("vLLM is not installed here; make test-vllm sets it up")
+
+
+@pytest.fixture(scope="session")
+def environment():
+    return os.environ | ENVIRONMENT
+
+
+@pytest.fixture(scope="session")
+def model(tmp_path_factory):
+    """The weights in Hugging Face format, which vLLM reads."""
+    from gdpo_nemo.models.pretrained import load_pretrained, save
+
+    folder = tmp_path_factory.mktemp("smollm2")
+    loaded, tokenizer = load_pretrained("smollm2")
+    save(loaded.bfloat16(), tokenizer, folder)
+    return folder
+
+
+class Server:
+    """One server process; it can be killed and started again on the same port."""
+
+    def __init__(self, model, environment, log):
+        self.model, self.environment, self.log, self.process = model, environment, log, None
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self.port}/v1"
+
+    def start(self):
+        command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(self.model)]
+        command += ["--served-model-name", "smollm2", "--dtype", "bfloat16", "--enforce-eager"]
+        command += ["--max-model-len", str(CONTEXT), "--host", "127.0.0.1", "--port", str(self.port)]
+        with open(self.log, "ab") as log:
+            self.process = subprocess.Popen(
+                command, env=self.environment, stdout=log, stderr=log, start_new_session=True
+            )
+        deadline = time.monotonic() + START_S
+        while not self.is_up():
+            assert self.process.poll() is None, self.log.read_text()[-3000:]
+            assert time.monotonic() < deadline, f"no server after {START_S} s:\n{self.log.read_text()[-3000:]}"
+            time.sleep(0.5)
+
+    def is_up(self):
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=5)
+        try:
+            connection.request("GET", "/health")
+            return connection.getresponse().status == 200
+        except OSError:
+            return False
+        finally:
+            connection.close()
+
+    def kill(self):
+        if self.process is not None:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
+            self.process = None
+
+
+@pytest.fixture(scope="session")
+def server(model, environment, tmp_path_factory):
+    server = Server(model, environment, tmp_path_factory.mktemp("server") / "log")
+    try:
+        server.start()
+        yield server
+    finally:
+        server.kill()

@@ -2,26 +2,81 @@
 
 from __future__ import annotations
 
+import atexit
+import os
+import threading
+from collections.abc import Callable
 from typing import Final
 
 from gdpo_nemo.errors import UnknownNameError
+from gdpo_nemo.sandbox import ray_pool
+from gdpo_nemo.sandbox.fusion import FusionClient
 from gdpo_nemo.sandbox.isolation import AUTO, MODES
 from gdpo_nemo.sandbox.jobs import Sandbox
-from gdpo_nemo.sandbox.pool import shared_pool
+from gdpo_nemo.sandbox.pool import LocalPool
 
-BACKENDS: Final = MODES
+LOCAL, RAY = "local", "ray"
+BACKENDS: Final = (*MODES, LOCAL, RAY)
+
+_open: dict[str, Sandbox] = {}
+_opening = threading.Lock()
 
 
 def open_sandbox(name: str = AUTO) -> Sandbox:
     """The sandbox of this process that a name stands for; opened once, closed at exit.
 
     Args:
-        name: an isolation mode.
+        name: ``auto`` (all nodes when Ray is up in this process, else this machine; the strongest isolation that
+            holds), ``local`` (this machine), ``ray`` (all nodes), an isolation mode (on this machine), or the address
+            of a Sandbox Fusion server.
 
     Raises:
         SandboxError: the isolation does not hold here.
+        PrerequisiteError: ``ray`` without Ray.
         UnknownNameError: no such sandbox.
     """
+    with _opening:
+        if name == AUTO:
+            name = RAY if ray_pool.is_up() else LOCAL
+        if name not in _open:
+            _open[name] = _opener(name)()
+        return _open[name]
+
+
+def check_name(name: str) -> None:
+    """Refuse what no sandbox is named.
+
+    Raises:
+        UnknownNameError: no such sandbox.
+    """
+    _opener(name)
+
+
+def _opener(name: str) -> Callable[[], Sandbox]:
+    if name.startswith(("http://", "https://")):
+        return lambda: FusionClient(name)
     if name not in BACKENDS:
-        raise UnknownNameError("sandbox", name, BACKENDS)
-    return shared_pool(name)
+        raise UnknownNameError("sandbox", name, (*BACKENDS, "http://host:port"))
+    if name == RAY:
+        return ray_pool.RayPool
+    return lambda: LocalPool(mode=AUTO if name == LOCAL else name)
+
+
+def close_all() -> None:
+    """Close every sandbox that was opened by name."""
+    with _opening:
+        for name in list(_open):
+            sandbox = _open.pop(name)
+            if name != RAY or ray_pool.is_up():
+                sandbox.close()
+
+
+def _forget() -> None:
+    """In a forked child: the parent's sandboxes are the parent's."""
+    global _opening
+    _opening = threading.Lock()
+    _open.clear()
+
+
+atexit.register(close_all)
+os.register_at_fork(after_in_child=_forget)

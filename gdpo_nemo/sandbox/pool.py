@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import atexit
-import contextlib
 import os
 import sys
-import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from queue import SimpleQueue
@@ -118,37 +115,3 @@ class LocalPool:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-_shared: dict[str, LocalPool] = {}
-_starting = threading.Lock()
-
-
-def shared_pool(mode: str = isolation.AUTO) -> LocalPool:
-    """The pool of this process for one isolation mode, started by its first use and closed at exit.
-
-    Raises:
-        SandboxError, UnknownNameError: as ``LocalPool``.
-    """
-    with _starting:
-        if mode not in _shared:
-            _shared[mode] = LocalPool(mode=mode)
-        return _shared[mode]
-
-
-def _close_shared() -> None:
-    for pool in _shared.values():
-        with contextlib.suppress(OSError):
-            pool.close()
-    _shared.clear()
-
-
-def _forget_shared() -> None:
-    """In a forked child: the parent's workers are the parent's."""
-    global _starting
-    _starting = threading.Lock()
-    _shared.clear()
-
-
-atexit.register(_close_shared)
-os.register_at_fork(after_in_child=_forget_shared)

@@ -10,7 +10,7 @@ import pytest
 from gdpo_nemo.errors import InputError, UnknownNameError
 from gdpo_nemo.rewards.code import CodeReward, judge, judge_many
 from gdpo_nemo.sandbox.jobs import JobResult, Limits
-from gdpo_nemo.sandbox.pool import shared_pool
+from gdpo_nemo.sandbox.opening import open_sandbox
 from gdpo_nemo.types import Rollout, Row
 
 DOUBLE = {"inputs": ["2\n", "-7\n"], "outputs": ["4\n", "-14\n"]}
@@ -147,7 +147,7 @@ def test_the_reward_reads_the_last_block_and_names_its_reasons() -> None:
 
 def test_a_program_that_comes_again_is_not_run_again(monkeypatch) -> None:
     counted = []
-    pool = shared_pool()
+    pool = open_sandbox()
     run = pool.run
     monkeypatch.setattr(pool, "run", lambda jobs: counted.extend(jobs) or run(jobs))
     reward = CodeReward()

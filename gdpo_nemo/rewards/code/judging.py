@@ -30,7 +30,7 @@ from gdpo_nemo.sandbox.jobs import (
     Sandbox,
     TestRun,
 )
-from gdpo_nemo.sandbox.pool import shared_pool
+from gdpo_nemo.sandbox.opening import open_sandbox
 
 WRONG: Final = "wrong"
 FAULTS: Final = frozenset({ERROR, MEMORY, COMPILE_ERROR})
@@ -155,7 +155,7 @@ def judge_many(
             the first 10 again, where calls pass none; numbers compared loosely; an exit status is no fault.
         first_tests: only this many tests of each; all when None.
         timeout_is_bug: count a time-out as a fault.
-        sandbox: where to run them; the shared local pool when None.
+        sandbox: where to run them; ``open_sandbox()`` when None.
 
     Raises:
         InputError: tests that cannot be read.
@@ -173,7 +173,7 @@ def judge_many(
         for (program, _), tests in zip(items, parsed, strict=True)
         if program is not None
     ]
-    results = iter((sandbox or shared_pool()).run(jobs) if jobs else ())
+    results = iter((sandbox or open_sandbox()).run(jobs) if jobs else ())
     score = _prime if scorer == PRIME_COMPAT else _strict
     faults = FAULTS | {TIMEOUT} if timeout_is_bug else FAULTS
     return [

@@ -23,8 +23,8 @@ from gdpo_nemo.errors import InputError, UnknownNameError
 from gdpo_nemo.rewards.code.extraction import THINKING, extract_code
 from gdpo_nemo.rewards.code.judging import SCORERS, STRICT, Judgement, Tests, judge_many
 from gdpo_nemo.sandbox.isolation import AUTO
-from gdpo_nemo.sandbox.jobs import Limits, Sandbox
-from gdpo_nemo.sandbox.opening import BACKENDS, open_sandbox
+from gdpo_nemo.sandbox.jobs import Limits
+from gdpo_nemo.sandbox.opening import check_name, open_sandbox
 from gdpo_nemo.types import RewardVector, Rollout, Row
 
 LENGTH_LIMIT: Final = 4000
@@ -76,7 +76,7 @@ class CodeReward:
             timeout_is_bug: whether a time-out makes ``no_bug`` 0.
             scorer: one of ``SCORERS``.
             thinking: one of ``THINKING``.
-            sandbox: one of ``BACKENDS``, or the address of a Sandbox Fusion server.
+            sandbox: as ``open_sandbox`` takes it.
             limits: fields of ``Limits`` that differ from the defaults.
 
         Raises:
@@ -90,8 +90,7 @@ class CodeReward:
             raise UnknownNameError("scorer", str(scorer), SCORERS)
         if thinking not in THINKING:
             raise UnknownNameError("thinking", str(thinking), THINKING)
-        if sandbox not in BACKENDS and "://" not in sandbox:
-            raise UnknownNameError("sandbox", sandbox, (*BACKENDS, "http://host:port"))
+        check_name(sandbox)
         known = Limits.__dataclass_fields__
         for name in limits or {}:
             if name not in known:
@@ -148,7 +147,7 @@ class CodeReward:
             scorer=self.scorer,
             first_tests=self.first_tests,
             timeout_is_bug=self.timeout_is_bug,
-            sandbox=self._open() if any(program is not None for program, _ in items.values()) else None,
+            sandbox=open_sandbox(self.sandbox) if any(program is not None for program, _ in items.values()) else None,
         )
         fresh = dict(zip(items, judgements, strict=True))
         with self._caching:
@@ -156,9 +155,6 @@ class CodeReward:
             while len(self._cache) > CACHE_SIZE:
                 self._cache.popitem(last=False)
         return verdicts | fresh
-
-    def _open(self) -> Sandbox:
-        return open_sandbox(self.sandbox)
 
     def _vector(self, verdict: Judgement | None, program: str | None, rollout: Rollout) -> RewardVector:
         is_short = rollout.length_tokens <= self.length_limit

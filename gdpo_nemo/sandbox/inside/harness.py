@@ -1,6 +1,6 @@
 """One program, one test, in a process of its own: set limits, compile, run, report.
 
-``run`` is called right after the fork and never returns. The program's standard streams are files in memory. What
+``Stage.run`` is called right after the fork and never returns. The program's standard streams are files in memory. What
 happened is told by the exit status and, for what a status cannot say, by a letter and JSON in the report file; the
 program can write there too, and gains nothing: neither says that a test passed.
 """
@@ -24,9 +24,9 @@ from typing import Any, Final, NoReturn
 
 STAR_MODULES: Final = (
     "string", "re", "datetime", "collections", "heapq", "bisect", "copy", "math", "random", "statistics",
-    "itertools", "functools", "operator", "io", "sys", "json", "builtins", "typing",
+    "itertools", "functools", "operator", "io", "sys", "json", "typing",
 )  # fmt: skip
-"""Names that contest solutions use without importing them; builtins after the modules that shadow some."""
+"""Modules whose names contest solutions use without importing them. Builtins keep their own names."""
 RECURSION_LIMIT: Final = 600_000
 MAX_VALUE_DEPTH: Final = 200
 SEALS: Final = 0x000F  # F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE
@@ -36,13 +36,19 @@ VALUE, FAULT = "V", "F"
 """First letter of a report: the JSON text after it is a call's value, or says how the program failed."""
 
 
-def prelude() -> dict[str, Any]:
-    """The names that every program finds, as ``from module import *`` of each star module would give them."""
+def builtins_with_prelude() -> types.ModuleType:
+    """A builtins module that also has what ``from module import *`` and ``import module`` would give of each.
+
+    Programs find these names without having them: what a program defines itself is told apart, and nothing is copied
+    for each test.
+    """
     names: dict[str, Any] = {}
-    lines = [f"from {module} import *" for module in STAR_MODULES]
-    lines += [f"import {module}" for module in STAR_MODULES if module not in ("builtins", "typing")]
+    lines = [f"from {module} import *\nimport {module}" for module in STAR_MODULES]
     exec("\n".join(lines), names)
-    return {name: value for name, value in names.items() if not name.startswith("__")}
+    module = types.ModuleType("builtins", builtins.__doc__)
+    module.__dict__.update({name: value for name, value in names.items() if not name.startswith("__")})
+    module.__dict__.update(builtins.__dict__)
+    return module
 
 
 class Descriptors:
@@ -50,6 +56,47 @@ class Descriptors:
 
     def __init__(self, source: int, code: int, stdin: int, stdout: int, report: int) -> None:
         self.source, self.code, self.stdin, self.stdout, self.report = source, code, stdin, stdout, report
+
+
+class Stage:
+    """What a program finds when it starts: made once, before any fork, so that a fork touches little memory.
+
+    From then on this process has the program's standard streams, ``__main__`` and recursion limit.
+    """
+
+    def __init__(self) -> None:
+        self.with_prelude = builtins_with_prelude()
+        signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+        sys.stdin = io.TextIOWrapper(io.BufferedReader(io.FileIO(0, closefd=False)), "utf-8", "surrogateescape")
+        sys.stdout = io.TextIOWrapper(io.BufferedWriter(io.FileIO(1, "w", closefd=False)), "utf-8", "surrogateescape")
+        sys.stderr = io.TextIOWrapper(io.FileIO(2, "w", closefd=False), "utf-8", "backslashreplace", write_through=True)
+        sys.__dict__.update(__stdin__=sys.stdin, __stdout__=sys.stdout, __stderr__=sys.stderr)
+        sys.argv = [FILE_NAME]
+        sys.setrecursionlimit(RECURSION_LIMIT)
+        self.main = sys.modules["__main__"] = types.ModuleType("__main__")
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+    def run(self, files: Descriptors, order: dict[str, Any]) -> NoReturn:
+        """Run the program of ``files``, in a fork whose isolation and limits are in force.
+
+        Args:
+            files: descriptors as inherited; the report's takes the highest number allowed, and every other number
+                above 2 is closed.
+            order: ``call`` (a function's name, or None), ``prelude`` and ``limits``.
+        """
+        status, report = 1, order["limits"]["files"] - 1
+        try:
+            code = _compiled(files)
+            os.dup2(files.stdin, 0)
+            os.dup2(files.stdout, 1)
+            os.dup2(files.report, report)
+            os.closerange(3, report)
+            os.closerange(report + 1, 1 << 20)
+            scope = self.main.__dict__
+            scope["__builtins__"] = self.with_prelude if order["prelude"] else builtins
+            status = _execute(code, order["call"], scope, report)
+        finally:
+            os._exit(status)
 
 
 def set_limits(limits: dict[str, Any], base_memory: int) -> None:
@@ -62,33 +109,10 @@ def set_limits(limits: dict[str, Any], base_memory: int) -> None:
         (resource.RLIMIT_AS, base_memory + limits["memory"]),
         (resource.RLIMIT_CPU, int(limits["cpu_s"]) + 2),  # whole seconds; the zygote ends a program to the tick
         (resource.RLIMIT_FSIZE, limits["output"]),
-        (resource.RLIMIT_CORE, 0),
         (resource.RLIMIT_NOFILE, limits["files"]),
         (resource.RLIMIT_NPROC, limits["processes"]),
     ):
         resource.setrlimit(kind, (value, value))
-
-
-def run(files: Descriptors, order: dict[str, Any], names: dict[str, Any], report: int) -> NoReturn:
-    """Run the program of ``files``; limits and isolation are in force already.
-
-    Args:
-        files: descriptors as inherited.
-        order: ``call`` (a function's name, or None) and ``prelude``.
-        names: the prelude.
-        report: the number that the report's descriptor takes; every other number above 2 is closed.
-    """
-    status = 1
-    try:
-        code = _compiled(files)
-        os.dup2(files.stdin, 0)
-        os.dup2(files.stdout, 1)
-        os.dup2(files.report, report)
-        os.closerange(3, report)
-        os.closerange(report + 1, 1 << 20)
-        status = _execute(code, order, names if order["prelude"] else {}, report)
-    finally:
-        os._exit(status)
 
 
 def _compiled(files: Descriptors) -> types.CodeType:
@@ -108,27 +132,16 @@ def _compiled(files: Descriptors) -> types.CodeType:
     return code
 
 
-def _execute(code: types.CodeType, order: dict[str, Any], names: dict[str, Any], report: int) -> int:
-    signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
-    sys.stdin = io.TextIOWrapper(io.BufferedReader(io.FileIO(0, closefd=False)), "utf-8", "surrogateescape")
-    sys.stdout = io.TextIOWrapper(io.BufferedWriter(io.FileIO(1, "w", closefd=False)), "utf-8", "surrogateescape")
-    sys.__dict__.update(__stdin__=sys.stdin, __stdout__=sys.stdout)
-    sys.argv = [FILE_NAME]
-    sys.setrecursionlimit(RECURSION_LIMIT)
-    module = types.ModuleType("__main__")
-    sys.modules["__main__"] = module
-    scope = module.__dict__
-    scope.update(names)
-    scope["__builtins__"] = builtins
+def _execute(code: types.CodeType, call: str | None, scope: dict[str, Any], report: int) -> int:
+    """Run the code and what must follow it; the exit status."""
     flush, write_report = sys.stdout.flush, _write_report
     status = 0
     try:
         exec(code, scope)
-        if order["call"] is not None:
-            value = _call(order["call"], scope, names)
-            write_report(report, VALUE + json.dumps(value))
+        if call is not None:
+            write_report(report, VALUE + json.dumps(call_function(call, scope)))
     except SystemExit as stop:
-        status = _exit_status(stop)
+        status = exit_status(stop)
         if status:
             write_report(report, _fault(stop))
     except BaseException as error:
@@ -148,18 +161,19 @@ def _execute(code: types.CodeType, order: dict[str, Any], names: dict[str, Any],
     return status
 
 
-def _exit_status(stop: SystemExit) -> int:
+def exit_status(stop: SystemExit) -> int:
+    """The exit status that the interpreter gives for a ``SystemExit``."""
     if stop.code is None:
         return 0
     return stop.code & 255 if isinstance(stop.code, int) else 1
 
 
-def _call(name: str, scope: dict[str, Any], names: dict[str, Any]) -> Any:
+def call_function(name: str, scope: dict[str, Any]) -> Any:
     """What the required function returns for the arguments on standard input, one JSON value per line."""
     text = sys.stdin.read()
     arguments = [json.loads(line) for line in text.split("\n") if line.strip()]
     function = scope.get(name)
-    if function is None or function is names.get(name):
+    if function is None:
         if "Solution" not in scope:
             raise NameError(f"the program defines neither {name} nor class Solution")
         function = getattr(scope["Solution"](), name)
@@ -188,11 +202,12 @@ def exact(value: Any, depth: int = 0) -> Any:
     if issubclass(kind, tuple):
         return [exact(item, depth + 1) for item in tuple.__iter__(value)]
     if issubclass(kind, dict):
-        return {_key(key): exact(item, depth + 1) for key, item in dict.items(value)}
+        return {key_text(key): exact(item, depth + 1) for key, item in dict.items(value)}
     return {"__type__": kind.__name__}
 
 
-def _key(key: Any) -> str:
+def key_text(key: Any) -> str:
+    """The key of a dict as JSON has it: text."""
     if isinstance(key, str):
         return str.__str__(key)
     return json.dumps(exact(key))

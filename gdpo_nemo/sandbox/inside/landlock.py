@@ -5,9 +5,11 @@ Constants and structures are those of include/uapi/linux/landlock.h.
 
 from __future__ import annotations
 
+import ctypes
+import functools
 import os
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from gdpo_nemo.sandbox.inside import syscalls
 
@@ -63,11 +65,10 @@ def _add(rules: int, path: str, rights: int) -> None:
         os.close(target)
 
 
-def restrict(rules: int) -> None:
-    """Put the rules on this process and all it will fork.
+def restriction(rules: int) -> Callable[[], int]:
+    """A call that puts the rules on the process that makes it and all it will fork; 0 when it could.
 
-    Raises:
-        OSError: the kernel refuses.
+    Made once and called in each fork, so it does as little as can be. No new privileges must be promised before.
     """
-    syscalls.prctl(38, 1)  # PR_SET_NO_NEW_PRIVS
-    syscalls.call("landlock_restrict_self", rules, 0)
+    number = ctypes.c_long(syscalls.TABLES[syscalls.architecture()]["landlock_restrict_self"])
+    return functools.partial(syscalls.libc.syscall, number, ctypes.c_long(rules), ctypes.c_long(0))

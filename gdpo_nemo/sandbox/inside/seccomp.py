@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import ctypes
 import errno
-import os
 import struct
 from collections.abc import Sequence
 from typing import Final
@@ -123,43 +122,58 @@ class Filter:
         rows = [*self._code, (_RETURN, 0, 0, _ALLOW)]
         return b"".join(struct.pack("HBBI", *row) for row in rows)
 
-    def install(self) -> None:
-        """Put the filter on this process and all it will fork. It cannot be taken off.
 
-        Raises:
-            OSError: the kernel refuses.
-        """
-        code = self.compiled()
-        buffer = ctypes.create_string_buffer(code, len(code))
-        header = struct.pack("HxxxxxxQ", len(code) // 8, ctypes.addressof(buffer))
-        pointer = ctypes.create_string_buffer(header, len(header))
-        syscalls.prctl(38, 1)  # PR_SET_NO_NEW_PRIVS
-        syscalls.prctl(22, 2, ctypes.addressof(pointer))  # PR_SET_SECCOMP, SECCOMP_MODE_FILTER
-
-
-def base_filter(arch: str, *, allow_exec: bool = False) -> Filter:
+def base_filter(arch: str, *, allow_exec: bool = False) -> bytes:
     """What no program may do; ``allow_exec`` for a trusted script's interpreter."""
     rules = Filter(arch)
     rules.deny_new(NEW_CALLS_ALLOWED)
     for name in DENIED + (() if allow_exec else EXEC):
         rules.deny(name)
     rules.deny_flags("clone", NAMESPACE_FLAGS)
-    return rules
+    return rules.compiled()
 
 
-def alone_filter(arch: str, pid: int) -> Filter:
-    """For a program that shares its PID namespace: no new process, no word to any other."""
-    rules = Filter(arch)
-    for name in ("fork", "vfork"):
-        rules.deny(name, errno.EAGAIN)
-    rules.demand_flag("clone", CLONE_THREAD, errno.EAGAIN)
-    for name in ("tkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo"):
-        rules.deny(name)
-    rules.only("kill", (pid,))
-    rules.only("tgkill", (pid,))
-    rules.only("prlimit64", (0, pid))
-    rules.deny_second("fcntl", (F_SETOWN, F_SETOWN_EX, F_SETSIG))
-    return rules
+class AloneFilter:
+    """For a program that shares its PID namespace: no new process, no word to any other.
+
+    Built once; each program's own pid is filled in.
+    """
+
+    _PID = 0x7ABCDEF0
+
+    def __init__(self, arch: str) -> None:
+        rules = Filter(arch)
+        for name in ("fork", "vfork"):
+            rules.deny(name, errno.EAGAIN)
+        rules.demand_flag("clone", CLONE_THREAD, errno.EAGAIN)
+        for name in ("tkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo"):
+            rules.deny(name)
+        rules.only("kill", (self._PID,))
+        rules.only("tgkill", (self._PID,))
+        rules.only("prlimit64", (0, self._PID))
+        rules.deny_second("fcntl", (F_SETOWN, F_SETOWN_EX, F_SETSIG))
+        self._code = rules.compiled()
+
+    def install(self, pid: int) -> None:
+        """Put it on the process that calls this, whose pid this is.
+
+        Raises:
+            OSError: the kernel refuses.
+        """
+        install(self._code.replace(struct.pack("I", self._PID), struct.pack("I", pid)))
+
+
+def install(code: bytes) -> None:
+    """Put a filter on this process and all it will fork. It cannot be taken off.
+
+    Raises:
+        OSError: the kernel refuses.
+    """
+    buffer = ctypes.create_string_buffer(code, len(code))
+    header = struct.pack("HxxxxxxQ", len(code) // 8, ctypes.addressof(buffer))
+    pointer = ctypes.create_string_buffer(header, len(header))
+    syscalls.prctl(38, 1)  # PR_SET_NO_NEW_PRIVS
+    syscalls.prctl(22, 2, ctypes.addressof(pointer))  # PR_SET_SECCOMP, SECCOMP_MODE_FILTER
 
 
 def supported() -> bool:
@@ -168,4 +182,4 @@ def supported() -> bool:
         syscalls.prctl(21)  # PR_GET_SECCOMP
     except OSError:
         return False
-    return syscalls.architecture() in syscalls.TABLES and os.sysconf("SC_PAGESIZE") > 0
+    return syscalls.architecture() in syscalls.TABLES

@@ -13,6 +13,7 @@ Before the first: <- {"layers": {name: state}} or {"failure": text}.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import fcntl
 import gc
 import importlib
@@ -25,7 +26,8 @@ import signal
 import socket
 import sys
 import time
-from typing import Any, NoReturn
+from collections.abc import Callable
+from typing import Any
 
 from gdpo_nemo.sandbox.inside import harness, landlock, namespaces, privileges, seccomp, syscalls
 
@@ -77,7 +79,7 @@ def isolate(config: dict[str, Any], sock: socket.socket) -> dict[str, str]:
     if config["landlock"]:
         layers["landlock"] = f"yes, version {landlock.abi()}"
     if config["seccomp"]:
-        seccomp.base_filter(syscalls.architecture()).install()
+        seccomp.install(seccomp.base_filter(syscalls.architecture()))
         layers["seccomp"] = f"yes, {syscalls.architecture()}"
     return layers
 
@@ -98,17 +100,22 @@ class Zygote:
         self._filtered = bool(config["seccomp"])
         self._scratch, self._scratch_bytes = os.getcwd(), config["scratch_mb"] << 20
         self._proc = self._own_pids and os.path.exists("/proc/self/statm")
-        self._rules = None
+        # Not os.fork, whose work in the child (a new seed for random, hooks of threading) costs more than all the rest.
+        # This process has one thread, so there is nothing to put right; and a program's random numbers are the same
+        # on every run.
+        self._fork = ctypes.PyDLL(None).fork
+        self._restrict: Callable[[], int] | None = None
         if config["landlock"]:
-            written = [self._scratch, *namespaces.DEVICES[:2]]
-            self._rules = landlock.ruleset(
-                [*config["read_only"], *namespaces.DEVICES], written, directories=self._own_pids
-            )
-        self._names = harness.prelude()
+            readable, written = [*config["read_only"], *namespaces.DEVICES], [self._scratch, *namespaces.DEVICES[:2]]
+            self._restrict = landlock.restriction(landlock.ruleset(readable, written, directories=self._own_pids))
+        lonely = self._filtered and not self._own_pids
+        self._alone = seccomp.AloneFilter(syscalls.architecture()) if lonely else None
         self._null = os.open("/dev/null", os.O_RDWR)
         self._ready = mmap.mmap(-1, PAGE)
         self._base_memory = self._own_memory()
-        os.dup2(self._null, 2)
+        for number in range(3):
+            os.dup2(self._null, number)
+        self._stage = harness.Stage()
         gc.collect()
         gc.freeze()
 
@@ -141,9 +148,11 @@ class Zygote:
         limits = order["limits"]
         self._ready[0] = 0
         started = time.monotonic()
-        pid = os.fork()
+        pid = self._fork()
         if pid == 0:
             self._child(order, files)
+        if pid < 0:
+            raise OSError("no process can be forked")
         stopped = self._wait(pid, started + limits["wall_s"], limits)
         self._kill(pid)
         _, status, usage = os.wait4(pid, 0)
@@ -163,18 +172,17 @@ class Zygote:
             "memory": usage.ru_maxrss << 10,
         }
 
-    def _child(self, order: dict[str, Any], files: harness.Descriptors) -> NoReturn:
+    def _child(self, order: dict[str, Any], files: harness.Descriptors) -> None:
         try:
             os.setsid()
-            os.dup2(self._null, 2)
-            if self._rules is not None:
-                landlock.restrict(self._rules)
-            if self._filtered and not self._own_pids:
-                seccomp.alone_filter(syscalls.architecture(), os.getpid()).install()
+            if self._restrict is not None and self._restrict():
+                return
+            if self._alone is not None:
+                self._alone.install(os.getpid())
             harness.set_limits(order["limits"], self._base_memory)
             self._ready[0] = 1
             self._ready.close()
-            harness.run(files, order, self._names, order["limits"]["files"] - 1)
+            self._stage.run(files, order)
         finally:
             os._exit(1)
 

@@ -1,0 +1,213 @@
+"""A remote sandbox that speaks Sandbox Fusion's ``/run_code``.
+
+One request per test: ``{"code", "language": "python", "stdin", "compile_timeout", "run_timeout", "memory_limit_MB"}``,
+answered by ``{"status": "Success" | "Failed" | "SandboxError", "message", "run_result": {"status": "Finished" |
+"TimeLimitExceeded" | "Error", "return_code", "stdout", "stderr", "execution_time"}}``.
+
+The code sent is a small driver that runs the program and reports on standard error behind a word drawn at random for
+each request. What differs from the local pool: isolation is the server's (its own default is none), the time limit is
+wall-clock time, and files, processes and scratch space are limited as the server is set up.
+"""
+
+from __future__ import annotations
+
+import base64
+import inspect
+import json
+import secrets
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final
+
+from gdpo_nemo.errors import InputError
+from gdpo_nemo.sandbox.inside import harness
+from gdpo_nemo.sandbox.jobs import (
+    COMPILE_ERROR,
+    ERROR,
+    MEMORY,
+    MIB,
+    OK,
+    OUTPUT_LIMIT,
+    TIMEOUT,
+    Job,
+    JobResult,
+    Limits,
+    TestRun,
+)
+
+ATTEMPTS: Final = 4
+PAUSE_S: Final = 0.5
+"""Before the second attempt; twice as long before each one after."""
+GRACE_S: Final = 30.0
+_DRIVER: Final = """
+import atexit, base64, builtins, json, os, sys, threading, types
+STAR_MODULES = {stars!r}
+MAX_VALUE_DEPTH = {depth!r}
+Any = object
+{functions}
+def report(word, letter, text):
+    os.write(2, ("\\n" + word + letter + text + "\\n").encode())
+
+def fault(error):
+    return json.dumps({{"fault": type(error).__name__, "memory": isinstance(error, MemoryError)}})
+
+def drive(source, word, call, prelude):
+    try:
+        code = compile(base64.b64decode(source), "solution.py", "exec", dont_inherit=True)
+    except BaseException as error:
+        report(word, "C", fault(error))
+        os._exit(1)
+    main = sys.modules["__main__"] = types.ModuleType("__main__")
+    main.__dict__["__builtins__"] = builtins_with_prelude() if prelude else builtins
+    sys.setrecursionlimit({recursion!r})
+    status = 0
+    try:
+        exec(code, main.__dict__)
+        if call is not None:
+            report(word, "V", json.dumps(call_function(call, main.__dict__)))
+    except SystemExit as stop:
+        status = exit_status(stop)
+        if status:
+            report(word, "F", fault(stop))
+    except BaseException as error:
+        status = 1
+        error.__traceback__ = None
+        report(word, "F", fault(error))
+    try:
+        threading._shutdown()
+        atexit._run_exitfuncs()
+        sys.stdout.flush()
+    except BaseException:
+        status = status or 120
+    os._exit(status)
+
+drive({source!r}, {word!r}, {call!r}, {prelude!r})
+"""
+
+
+class FusionClient:
+    """Runs programs on a Sandbox Fusion server.
+
+    Attributes:
+        address: of the server, without ``/run_code``.
+    """
+
+    def __init__(self, address: str, *, concurrency: int = 32) -> None:
+        """Nothing is sent yet.
+
+        Raises:
+            InputError: no http or https address, or fewer than one request at a time.
+        """
+        if not address.startswith(("http://", "https://")):
+            raise InputError(f"the sandbox's address is {address!r}, expected http://host:port")
+        if concurrency < 1:
+            raise InputError(f"concurrency is {concurrency}, expected at least 1")
+        self.address = address.rstrip("/")
+        self._threads = ThreadPoolExecutor(concurrency, thread_name_prefix="gdpo-fusion")
+
+    def run(self, jobs: Sequence[Job]) -> list[JobResult]:
+        """One result per job, in order; the programs run side by side, the tests of each one after the other."""
+        return list(self._threads.map(self._one, jobs))
+
+    def close(self) -> None:
+        """Wait for the requests under way; the server keeps nothing."""
+        self._threads.shutdown(cancel_futures=True)
+
+    def _one(self, job: Job) -> JobResult:
+        runs: list[TestRun] = []
+        left_s, num_timeouts = job.limits.budget_s, 0
+        for stdin in job.stdins:
+            if left_s <= 0 or num_timeouts == job.stop_after_timeouts:
+                runs.append(TestRun(TIMEOUT, detail=f"not run: budget_s = {job.limits.budget_s:g} is used up"))
+                continue
+            run = self._test(job, stdin)
+            if isinstance(run, str):
+                return JobResult(failure=run)
+            runs.append(run)
+            if run.status == COMPILE_ERROR:
+                return JobResult((run,) * len(job.stdins))
+            num_timeouts += run.status == TIMEOUT
+            left_s -= run.wall_s / job.limits.wall_factor
+        return JobResult(tuple(runs))
+
+    def _test(self, job: Job, stdin: str) -> TestRun | str:
+        word = secrets.token_hex(16)
+        request = {
+            "code": driver(job, word),
+            "language": "python",
+            "stdin": stdin,
+            "compile_timeout": job.limits.wall_s,
+            "run_timeout": job.limits.wall_s,
+            "memory_limit_MB": job.limits.memory_mb,
+        }
+        failure = ""
+        for attempt in range(ATTEMPTS):
+            if attempt:
+                time.sleep(PAUSE_S * 2 ** (attempt - 1))
+            try:
+                answer = self._post(request, job.limits.wall_s + GRACE_S)
+            except (OSError, ValueError) as error:  # urllib's errors are OSErrors
+                failure = f"{self.address}: {error}"
+                continue
+            if answer.get("status") in ("Success", "Failed") and isinstance(answer.get("run_result"), dict):
+                return outcome(answer["run_result"], word, job.limits)
+            failure = f"{self.address}: {answer.get('status')}: {str(answer.get('message'))[:200]}"
+        return f"{failure} ({ATTEMPTS} attempts)"
+
+    def _post(self, request: dict[str, Any], timeout_s: float) -> dict[str, Any]:
+        data = json.dumps(request).encode()
+        post = urllib.request.Request(f"{self.address}/run_code", data, {"Content-Type": "application/json"})
+        with urllib.request.urlopen(post, timeout=timeout_s) as response:
+            answer = json.loads(response.read())
+        if not isinstance(answer, dict):
+            raise ValueError(f"the answer is a {type(answer).__name__}, expected an object")
+        return answer
+
+
+def driver(job: Job, word: str) -> str:
+    """The script that runs a job's program on the server and reports behind a word."""
+    parts = (harness.builtins_with_prelude, harness.exit_status, harness.call_function, harness.exact, harness.key_text)
+    return _DRIVER.format(
+        stars=harness.STAR_MODULES,
+        depth=harness.MAX_VALUE_DEPTH,
+        recursion=harness.RECURSION_LIMIT,
+        functions="\n".join(inspect.getsource(part) for part in parts),
+        source=base64.b64encode(job.source.encode("utf-8", "surrogatepass")).decode(),
+        word=word,
+        call=job.call,
+        prelude=job.prelude,
+    )
+
+
+def outcome(result: dict[str, Any], word: str, limits: Limits) -> TestRun:
+    """How a program ended, from the server's ``run_result`` and the driver's report."""
+    stdout, stderr = str(result.get("stdout") or ""), str(result.get("stderr") or "")
+    wall_s = float(result.get("execution_time") or 0.0)
+    _, found, report = stderr.rpartition("\n" + word)
+    letter, text = (report[:1], report[1:].split("\n")[0]) if found else ("", "")
+    output = stdout.encode("utf-8", "surrogatepass")
+    if result.get("status") == "TimeLimitExceeded":
+        return TestRun(TIMEOUT, detail=f"more than {limits.wall_s:g} s", wall_s=max(wall_s, limits.wall_s))
+    if len(output) >= limits.output_mb * MIB:
+        return TestRun(OUTPUT_LIMIT, detail=f"more than output_mb = {limits.output_mb:g} MiB", wall_s=wall_s)
+    code = result.get("return_code")
+    if letter == "C":
+        return TestRun(COMPILE_ERROR, detail=_fault(text)[0], wall_s=wall_s)
+    if code == 0:
+        return TestRun(OK, output, text if letter == "V" else None, wall_s=wall_s)
+    name, memory = _fault(text) if letter == "F" else ("", False)
+    if memory:
+        return TestRun(MEMORY, detail=name, wall_s=wall_s)
+    exited = name in ("", "SystemExit") and isinstance(code, int) and code > 0
+    return TestRun(ERROR, output, detail=name or f"exit status {code}", wall_s=wall_s, exited=exited)
+
+
+def _fault(text: str) -> tuple[str, bool]:
+    try:
+        told = json.loads(text)
+        return str(told["fault"]), told["memory"] is True
+    except (ValueError, KeyError, TypeError, RecursionError):  # the program can write there
+        return "", False

@@ -22,7 +22,7 @@ ENVIRONMENT = {
     "no_proxy": "127.0.0.1",
 }
 CONTEXT = 512
-START_S = 300
+START_S = 900  # a busy machine takes its time
 
 
 def pytest_runtest_setup(item):

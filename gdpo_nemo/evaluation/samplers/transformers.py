@@ -94,11 +94,11 @@ class Transformers:
             self._waiting = [waiting for waiting in self._waiting if waiting not in batch]
             try:
                 answers = await asyncio.to_thread(self._generate, [w[0] for w in batch], [w[1] for w in batch])
-            except BaseException as error:
+            except Exception as error:  # belongs to those who asked
                 for _, _, future in batch:
                     if not future.done():
                         future.set_exception(error)
-                raise
+                continue
             for (_, _, future), answer in zip(batch, answers, strict=True):
                 if not future.done():
                     future.set_result(answer)

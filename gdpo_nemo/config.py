@@ -199,7 +199,7 @@ class EvalConfig(Strict):
 class EmbeddedConfig(Strict):
     """Everything the embedded backend needs besides the ``gdpo:`` block."""
 
-    data: AnyWorld = Field(default=ToolWorld(), description="a procedural world; its kind: trips or residues")
+    data: AnyWorld = Field(default=ToolWorld(), description="a procedural world; its kind: trips, residues or programs")
     model: ModelConfig = ModelConfig()
     warmup: WarmupConfig = WarmupConfig()
     train: TrainConfig = TrainConfig()

@@ -9,13 +9,14 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import Discriminator, Tag
 
-from gdpo_nemo.data import demonstrations, residue_world
+from gdpo_nemo.data import demonstrations, program_world, residue_world
+from gdpo_nemo.data.program_world import ProgramWorld
 from gdpo_nemo.data.residue_world import ResidueWorld
 from gdpo_nemo.data.tool_world import ToolWorld
-from gdpo_nemo.prompts import residues, tool_calling
+from gdpo_nemo.prompts import programs, residues, tool_calling
 from gdpo_nemo.types import Prompt, Row
 
-World = ToolWorld | ResidueWorld
+World = ToolWorld | ResidueWorld | ProgramWorld
 TAG = "kind:"
 """What marks, in the location of a validation error, the choice of a world."""
 
@@ -26,11 +27,13 @@ def _tag(value: Any) -> str:
 
 
 AnyWorld = Annotated[
-    Annotated[ToolWorld, Tag("kind:trips")] | Annotated[ResidueWorld, Tag("kind:residues")],
+    Annotated[ToolWorld, Tag("kind:trips")]
+    | Annotated[ResidueWorld, Tag("kind:residues")]
+    | Annotated[ProgramWorld, Tag("kind:programs")],
     Discriminator(
         _tag,
         custom_error_type="kind",
-        custom_error_message="no world of that kind; known: trips, residues",
+        custom_error_message="no world of that kind; known: trips, residues, programs",
     ),
 ]
 """A field of a configuration: the mapping's ``kind`` says which world, trips when it says nothing."""
@@ -65,6 +68,11 @@ TASKS = {
             world, row, residue_world.CLEAN if clean else world.mix, rng
         ),
         residues.phrases,
+    ),
+    "programs": Task(
+        programs.build_prompt,
+        lambda world, row, rng, clean: program_world.demonstrate(row, program_world.CLEAN if clean else world.mix, rng),
+        programs.phrases,
     ),
 }
 

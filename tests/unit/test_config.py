@@ -9,8 +9,13 @@ from gdpo_nemo.errors import ConfigError
 from gdpo_nemo.method import Method
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
-TASK_FILES = sorted((CONFIGS / "tool_calling").glob("*.yaml"))
-ARMS = [path for path in TASK_FILES if path.stem not in ("base", "embedded", "paper")]
+REWARDS = {
+    "tool_calling": {"format", "correct"},
+    "math_length": {"correct", "length"},
+    "code_reasoning": {"pass_rate", "length", "no_bug"},
+}
+SHARED = ("base", "embedded", "paper")
+ARMS = [path for task in REWARDS for path in sorted((CONFIGS / task).glob("*.yaml")) if path.stem not in SHARED]
 MODELS = [CONFIGS / "model" / f"{name}.yaml" for name in ("smollm2", "tiny")]
 RUN_FILES = [CONFIGS / "tool_calling" / name for name in ("gdpo.yaml", "embedded.yaml")]
 
@@ -32,24 +37,32 @@ def write(tmp_path):
 
 
 @pytest.mark.parametrize("model", MODELS, ids=lambda path: path.stem)
-@pytest.mark.parametrize("arm", ARMS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("arm", ARMS, ids=lambda path: f"{path.parent.name}-{path.stem}")
 def test_every_arm_with_every_model_is_a_run(arm, model):
-    data = load_yaml([arm, CONFIGS / "tool_calling" / "embedded.yaml", model])
+    data = load_yaml([arm, arm.with_name("embedded.yaml"), model])
     config = validate(RunConfig, data, origin=arm.name)
-    assert Method(config.gdpo).names == ("format", "correct")
+    assert set(Method(config.gdpo).names) == REWARDS[arm.parent.name] - ({"no_bug"} if "2obj" in arm.stem else set())
     assert config.embedded.model.name == model.stem
 
 
-def test_the_arms_differ_in_the_method_only():
-    blocks = [validate(RunConfig, load_yaml([arm])).gdpo for arm in ARMS]
-    own = {"method", "scale_by_std", "batch_norm", "rescale_by_range"}
+@pytest.mark.parametrize("task", REWARDS)
+def test_the_arms_differ_in_the_method_and_the_use_of_rewards_only(task):
+    blocks = [validate(RunConfig, load_yaml([arm])).gdpo for arm in ARMS if arm.parent.name == task]
+    own = {"method", "scale_by_std", "batch_norm", "rescale_by_range", *({"rewards"} if task != "tool_calling" else ())}
     assert len({block.model_dump_json(exclude=own) for block in blocks}) == 1
-    assert len({block.model_dump_json() for block in blocks}) == len(ARMS) >= 5
+    assert len({block.model_dump_json() for block in blocks}) == len(blocks) >= 4
+
+
+@pytest.mark.parametrize("arm", [arm for arm in ARMS if arm.parent.name == "math_length"], ids=lambda path: path.stem)
+def test_an_arm_of_the_sweep_has_the_weight_and_the_condition_in_its_name(arm):
+    length = validate(RunConfig, load_yaml([arm])).gdpo.rewards["length"]
+    weight = int(arm.stem.rpartition("_w")[2]) / 100 if "_w" in arm.stem else 1.0
+    assert (length.weight, length.condition is not None) == (weight, "conditioned" in arm.stem)
 
 
 def test_every_config_file_of_the_embedded_scale_is_covered_here():
     """The others are of the cluster scale: tests/unit/test_cluster_configs.py."""
-    known = {*ARMS, *MODELS, CONFIGS / "tool_calling" / "base.yaml", CONFIGS / "tool_calling" / "embedded.yaml"}
+    known = {*ARMS, *MODELS, *(CONFIGS / task / f"{name}.yaml" for task in REWARDS for name in ("base", "embedded"))}
     assert {path for path in CONFIGS.rglob("*.yaml") if "embedded:" in path.read_text("utf-8")} <= known
 
 

@@ -80,5 +80,13 @@ TOOLS = {
         "diff runs/tool_calling/embedded/tiny/grpo/seed0 runs/tool_calling/embedded/tiny/gdpo/seed0",
         "gdpo_nemo.suite.comparing",
     ),
+    "data": Tool(
+        "the published data sets of a task: fetch and lock them, verify them, count rows",
+        "data fetch math_length",
+        "gdpo_nemo.suite.data_commands",
+    ),
+    "doctor": Tool(
+        "what this machine has and lacks, and what its sandbox can keep in", "doctor", "gdpo_nemo.suite.doctor"
+    ),
 }
 """Commands of ``gdpo`` alone, not of a script."""

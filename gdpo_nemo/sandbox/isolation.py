@@ -13,16 +13,25 @@ import functools
 import os
 import sys
 import sysconfig
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from gdpo_nemo.errors import UnknownNameError
+from gdpo_nemo.sandbox.jobs import SandboxError
+
+T = TypeVar("T")
 
 AUTO, FULL, NAMESPACES, LANDLOCK_SECCOMP, RLIMITS_ONLY = (
     "auto", "full", "namespaces", "landlock_seccomp", "rlimits_only",
 )  # fmt: skip
 MODES: Final = (AUTO, FULL, NAMESPACES, LANDLOCK_SECCOMP, RLIMITS_ONLY)
+AUTOMATIC: Final = (FULL, NAMESPACES, LANDLOCK_SECCOMP)
+WAYS_OUT: Final = (
+    "Allow user namespaces in the container, or use Linux 5.13 or newer with Landlock, or a remote sandbox; "
+    f"or accept resource limits alone by naming {RLIMITS_ONLY}"
+)
 SYSTEM_PATHS: Final = (
     "/usr", "/lib", "/lib64", "/bin", "/etc/ld.so.cache", "/etc/localtime", "/etc/alternatives",
 )  # fmt: skip
@@ -62,12 +71,50 @@ def layers_of(mode: str) -> Layers:
     return fixed[mode]
 
 
+def start(mode: str, starter: Callable[[Layers], T]) -> tuple[str, T]:
+    """Start something in a mode; for auto, in the strongest that holds.
+
+    Returns:
+        the mode, never auto, and what was started.
+
+    Raises:
+        SandboxError: the mode does not hold here, or for auto, none of them.
+        UnknownNameError: no such mode.
+    """
+    if mode != AUTO:
+        return mode, starter(layers_of(mode))
+    reasons = []
+    for candidate in AUTOMATIC:
+        try:
+            return candidate, starter(layers_of(candidate))
+        except SandboxError as error:
+            reasons.append(f"{candidate}: {error}")
+    raise SandboxError(
+        "this machine cannot keep model-written programs apart: neither namespaces nor Landlock with seccomp hold. "
+        f"{WAYS_OUT}. `python -m gdpo_nemo.sandbox` shows each layer. {'; '.join(reasons)}"
+    )
+
+
 @functools.cache
 def interpreter_paths() -> tuple[str, ...]:
     """Folders that this interpreter and its packages live in; what an import may read."""
     folders = {sys.base_prefix, sys.prefix, sys.base_exec_prefix, sys.exec_prefix}
     folders |= {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
     return _outermost({os.path.abspath(folder) for folder in folders if folder} - {"/"})
+
+
+def paths_of(python: str) -> tuple[str, ...]:
+    """Folders of another interpreter: its environment, and the installation behind it."""
+    path = Path(os.path.abspath(python))
+    folders = {str(path.parents[1]), str(path.resolve().parents[1])}
+    config = path.parents[1] / "pyvenv.cfg"
+    if config.is_file():
+        for line in config.read_text("utf-8").splitlines():
+            name, _, value = line.partition("=")
+            if name.strip() == "home":
+                home = Path(value.strip())
+                folders |= {str(home.parent), str(home.resolve().parent)}
+    return tuple(sorted(folders - {"/"}))
 
 
 def needed_paths() -> tuple[str, ...]:

@@ -101,6 +101,7 @@ class TestRun:
         cpu_s: CPU seconds, start-up excluded.
         wall_s: wall-clock seconds.
         exited: the program ended by itself through ``sys.exit`` or the like with a status other than 0.
+        report: the end of what was written to the report file; nothing that can be trusted.
     """
 
     __test__ = False
@@ -112,6 +113,7 @@ class TestRun:
     cpu_s: float = 0.0
     wall_s: float = 0.0
     exited: bool = False
+    report: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)

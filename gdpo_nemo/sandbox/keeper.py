@@ -45,6 +45,7 @@ _BOOT: Final = (
     "import sys; sys.path.insert(0, sys.argv[2]); from gdpo_nemo.sandbox.inside.zygote import main; "
     "sys.path.pop(0); main()"
 )
+REPORT_KEPT: Final = 4000
 _REPORT_MOST: Final = 64 * MIB
 
 
@@ -62,6 +63,7 @@ class Keeper:
         python: str = sys.executable,
         imports: Sequence[str] = WARM_IMPORTS,
         extra_paths: tuple[str, ...] = (),
+        allow_exec: bool = False,
     ) -> None:
         """Start it.
 
@@ -70,6 +72,7 @@ class Keeper:
             python: the interpreter.
             imports: modules that programs find loaded.
             extra_paths: what programs may read beside the interpreter and the system's libraries.
+            allow_exec: whether programs may become other programs; for trusted ones.
 
         Raises:
             SandboxError: a layer does not hold.
@@ -87,6 +90,7 @@ class Keeper:
             "scratch": self._scratch,
             "scratch_mb": SCRATCH_MB,
             "warm": list(imports),
+            "allow_exec": allow_exec,
         }
         package = str(Path(gdpo_nemo.__file__).resolve().parents[1])
         # The stack's limit must be there when the interpreter starts: the kernel lays out memory by it.
@@ -154,7 +158,7 @@ class Keeper:
             status, detail, exited = classify(answer, limits, size, told)
             shown = os.pread(stdout, size, 0) if status in (OK, ERROR) else b""
             value = value_of(told) if status == OK and job.call is not None else None
-            return TestRun(status, shown, value, detail, answer["cpu_s"], answer["wall_s"], exited)
+            return TestRun(status, shown, value, detail, answer["cpu_s"], answer["wall_s"], exited, told[-REPORT_KEPT:])
         finally:
             for descriptor in files[2:]:
                 os.close(descriptor)
@@ -186,7 +190,6 @@ def _environment() -> dict[str, str]:
     threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
     return threads | {
         "PATH": "/usr/bin:/bin",
-        "HOME": "/tmp",
         "LANG": "C.UTF-8",
         "PYTHONHASHSEED": "0",
         "PYTHONDONTWRITEBYTECODE": "1",

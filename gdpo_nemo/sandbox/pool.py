@@ -13,8 +13,6 @@ from gdpo_nemo.sandbox import isolation
 from gdpo_nemo.sandbox.jobs import Job, JobResult, SandboxError
 from gdpo_nemo.sandbox.worker import Worker
 
-AUTOMATIC = (isolation.FULL, isolation.NAMESPACES, isolation.LANDLOCK_SECCOMP)
-
 
 class LocalPool:
     """Runs programs on this machine.
@@ -42,7 +40,7 @@ class LocalPool:
         if num_workers < 1:
             raise InputError(f"num_workers is {num_workers}, expected at least 1")
         self._python = python or sys.executable
-        self.mode, first = self._first(mode)
+        self.mode, first = isolation.start(mode, lambda layers: Worker(layers, python=self._python))
         self.layers = first.states
         self._closed = False
         self._workers = [first]
@@ -58,23 +56,6 @@ class LocalPool:
         self._free: SimpleQueue[Worker] = SimpleQueue()
         for worker in self._workers:
             self._free.put(worker)
-
-    def _first(self, mode: str) -> tuple[str, Worker]:
-        """The strongest isolation that holds, with a worker that proves it."""
-        if mode != isolation.AUTO:
-            return mode, Worker(isolation.layers_of(mode), python=self._python)
-        reasons = []
-        for candidate in AUTOMATIC:
-            try:
-                return candidate, Worker(isolation.layers_of(candidate), python=self._python)
-            except SandboxError as error:
-                reasons.append(f"{candidate}: {error}")
-        raise SandboxError(
-            "this machine cannot keep model-written programs apart: neither namespaces nor Landlock with seccomp hold. "
-            + "; ".join(reasons)
-            + ". `python -m gdpo_nemo.sandbox` shows each layer. Allow user namespaces in the container, or use kernel "
-            f"5.13 or newer, or a remote sandbox; or accept resource limits alone by naming {isolation.RLIMITS_ONLY}"
-        )
 
     @property
     def can_fork(self) -> bool:

@@ -13,7 +13,6 @@ from typing import Final
 from gdpo_nemo.sandbox import isolation
 from gdpo_nemo.sandbox.inside import landlock, seccomp, syscalls
 from gdpo_nemo.sandbox.jobs import OK, Job, Limits, SandboxError
-from gdpo_nemo.sandbox.pool import AUTOMATIC
 from gdpo_nemo.sandbox.worker import Worker
 
 _CANARY: Final = """
@@ -85,12 +84,7 @@ class Report:
             state = "holds" if mode.holds else f"does not hold: {mode.reason}"
             breaches = f"; a program {', '.join(mode.breaches)}" if mode.breaches else ""
             shown.append(f"mode {name}: {state}{breaches}")
-        shown.append(
-            f"auto: {self.chosen}"
-            if self.chosen
-            else "auto: refused. Allow user namespaces in the container, or use kernel 5.13 or newer, or a remote "
-            f"sandbox; or accept resource limits alone by naming {isolation.RLIMITS_ONLY}"
-        )
+        shown.append(f"auto: {self.chosen}" if self.chosen else f"auto: refused. {isolation.WAYS_OUT}")
         return shown
 
 
@@ -106,7 +100,7 @@ def probe() -> Report:
         "rlimits": "yes",
         "uid": next((mode.states["uid"] for mode in modes.values() if mode.holds), "not tried"),
     }
-    chosen = next((name for name in AUTOMATIC if modes[name].holds), None)
+    chosen = next((name for name in isolation.AUTOMATIC if modes[name].holds), None)
     return Report(f"{os.uname().release} {os.uname().machine}", layers, modes, chosen)
 
 

@@ -61,7 +61,11 @@ class RayPool:
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         nodes = [node["NodeID"] for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU")]
-        actor = ray.remote(num_cpus=0, max_concurrency=CHUNKS_AT_ONCE + 1)(NodePool)
+        again = {
+            "max_restarts": -1,
+            "max_task_retries": ATTEMPTS - 1,
+        }  # a pool that is lost with its node up comes back
+        actor = ray.remote(num_cpus=0, max_concurrency=CHUNKS_AT_ONCE + 1, **again)(NodePool)
         self._actors: list[Any] = [
             actor.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False)).remote(
                 mode, workers_per_node

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
@@ -42,27 +43,7 @@ class Worker:
 
     def run(self, job: Job) -> JobResult:
         """Run a program on its inputs. Never raises for what a program does."""
-        source = memory_file(job.source.encode("utf-8", "surrogatepass"))
-        code = os.memfd_create("code", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-        runs: list[TestRun] = []
-        left_s, num_timeouts = job.limits.budget_s, 0
-        try:
-            for stdin in job.stdins:
-                if left_s <= 0 or num_timeouts == job.stop_after_timeouts:
-                    runs.append(TestRun(TIMEOUT, detail=f"not run: budget_s = {job.limits.budget_s:g} is used up"))
-                    continue
-                run = self._run_test(job, source, code, stdin)
-                if isinstance(run, str):
-                    return JobResult(failure=run)
-                runs.append(run)
-                if run.status == COMPILE_ERROR:
-                    return JobResult(tuple(replace(run, cpu_s=0.0, wall_s=0.0) for _ in job.stdins))
-                num_timeouts += run.status == TIMEOUT
-                left_s -= max(run.cpu_s, run.wall_s / job.limits.wall_factor)
-        finally:
-            os.close(source)
-            os.close(code)
-        return JobResult(tuple(runs))
+        return run_job(job, lambda source, code, stdin: self._run_test(job, source, code, stdin))
 
     def _run_test(self, job: Job, source: int, code: int, stdin: str) -> TestRun | str:
         """One test, on as many zygotes as it takes; a text says that all of them failed."""
@@ -94,3 +75,33 @@ class Worker:
         """End the zygotes and what runs in them, and remove their scratch folders."""
         for numeric in list(self._keepers):
             self._drop(numeric)
+
+
+def run_job(job: Job, test: Callable[[int, int, str], TestRun | str]) -> JobResult:
+    """Run a program on its inputs, one after the other, within its budget.
+
+    Args:
+        job: the program.
+        test: runs one test from descriptors of the source and of its compiled form, and an input; a text is a failure.
+    """
+    source = memory_file(job.source.encode("utf-8", "surrogatepass"))
+    code = os.memfd_create("code", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    runs: list[TestRun] = []
+    left_s, num_timeouts = job.limits.budget_s, 0
+    try:
+        for stdin in job.stdins:
+            if left_s <= 0 or num_timeouts == job.stop_after_timeouts:
+                runs.append(TestRun(TIMEOUT, detail=f"not run: budget_s = {job.limits.budget_s:g} is used up"))
+                continue
+            run = test(source, code, stdin)
+            if isinstance(run, str):
+                return JobResult(failure=run)
+            runs.append(run)
+            if run.status == COMPILE_ERROR:
+                return JobResult(tuple(replace(run, cpu_s=0.0, wall_s=0.0) for _ in job.stdins))
+            num_timeouts += run.status == TIMEOUT
+            left_s -= max(run.cpu_s, run.wall_s / job.limits.wall_factor)
+    finally:
+        os.close(source)
+        os.close(code)
+    return JobResult(tuple(runs))

@@ -1,7 +1,7 @@
 """Namespaces: a program sees its own processes, no network, and a file tree made for it.
 
-The tree is a small tmpfs that holds the interpreter and /usr read-only, four devices, an empty /tmp of its own and
-/proc of its own processes. Nothing else of the machine's files exists there.
+The tree is a small tmpfs that holds the interpreter and /usr read-only, four devices, an empty folder for files (/tmp
+is a link to it) and /proc of its own processes. Nothing else of the machine's files exists there.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from gdpo_nemo.sandbox.inside import privileges, syscalls
 NEWNS, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET = 0x20000, 0x4000000, 0x8000000, 0x10000000, 0x20000000, 0x40000000
 OTHERS = NEWNS | NEWUTS | NEWIPC | NEWPID | NEWNET
 RDONLY, NOSUID, NODEV, NOEXEC, REMOUNT, BIND, REC, PRIVATE = 1, 2, 4, 8, 32, 4096, 16384, 1 << 18
-SCRATCH = "/tmp"
+SCRATCH = "/scratch"
 MAX_SCRATCH_ENTRIES = 256
 DEVICES = ("/dev/null", "/dev/zero", "/dev/random", "/dev/urandom")
 _MOUNT_POINTS = ("/mnt", "/media", "/srv", "/opt", "/home", "/var", "/tmp")
@@ -99,6 +99,8 @@ def build_root(read_only: Sequence[str], scratch_mb: int) -> str:
     os.makedirs(root + SCRATCH, exist_ok=True)
     options = f"size={scratch_mb}m,nr_inodes={MAX_SCRATCH_ENTRIES},mode=777"
     mount("tmpfs", root + SCRATCH, "tmpfs", NOSUID | NODEV, options)
+    if not os.path.exists(root + "/tmp"):
+        os.symlink(SCRATCH, root + "/tmp")
     os.makedirs(root + "/proc")
     lacks = "yes"
     try:
@@ -115,22 +117,22 @@ def build_root(read_only: Sequence[str], scratch_mb: int) -> str:
     return lacks
 
 
-def give_up_root() -> None:
-    """From root of the machine to a free uid, in a user namespace of its own where the kernel gives one.
+def give_up_root() -> str:
+    """From root to a free uid, in a user namespace of its own where the kernel gives one.
 
-    Raises:
-        OSError: no other uid can be taken.
+    Returns:
+        "yes", or why programs stay root (of a container that has no other uid, and without capabilities).
     """
-    own, last = privileges.free_uids()
-    try:
-        privileges.become(own)
-    except OSError:
-        privileges.become(last)
+    for uid in privileges.free_uids():
+        with contextlib.suppress(OSError):
+            privileges.become(uid)
+            break
     syscalls.prctl(4, 1)  # PR_SET_DUMPABLE: the maps of a process that changed its uid are root's otherwise
     uid, gid = os.getuid(), os.getgid()
     with contextlib.suppress(OSError):
         unshare(NEWUSER)
         _map_ids(_INSIDE_UID, uid, _INSIDE_UID, gid)
+    return "yes" if os.getuid() else "no: this container maps no other uid; programs stay root without capabilities"
 
 
 def _mount_point(shown: Sequence[str]) -> str:

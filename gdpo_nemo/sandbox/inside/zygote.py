@@ -59,10 +59,8 @@ def isolate(config: dict[str, Any], sock: socket.socket) -> dict[str, str]:
     _import(config["warm"])
     if config["namespaces"]:
         layers["namespaces"] = namespaces.build_root(config["read_only"], config["scratch_mb"])
-        if kind == "root":
-            namespaces.give_up_root()
-            syscalls.prctl(1, signal.SIGKILL)  # a change of uid takes it back
-        layers["uid"] = "yes"
+        layers["uid"] = namespaces.give_up_root() if kind == "root" else "yes"
+        syscalls.prctl(1, signal.SIGKILL)  # a change of uid takes it back
         os.chdir(namespaces.SCRATCH)
     else:
         syscalls.prctl(36, 1)  # PR_SET_CHILD_SUBREAPER
@@ -73,13 +71,14 @@ def isolate(config: dict[str, Any], sock: socket.socket) -> dict[str, str]:
                 "use an interpreter that other users can read, or start this as another user"
             )
         os.chdir(config["scratch"])
+    os.environ.update(dict.fromkeys(("HOME", "TMPDIR"), os.getcwd()))
     if not privileges.readable(config["needed"]):
         raise OSError(f"uid {os.getuid()} cannot read {' or '.join(config['needed'])}")
     privileges.drop_capabilities()
     if config["landlock"]:
         layers["landlock"] = f"yes, version {landlock.abi()}"
     if config["seccomp"]:
-        seccomp.install(seccomp.base_filter(syscalls.architecture()))
+        seccomp.install(seccomp.base_filter(syscalls.architecture(), allow_exec=config["allow_exec"]))
         layers["seccomp"] = f"yes, {syscalls.architecture()}"
     return layers
 

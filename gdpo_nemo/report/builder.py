@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +89,7 @@ def build_table_report(specs: Sequence[ReportSpec], out: Path, *, page: bool = F
     verdicts = adjusted(judged, specs[0].level)
     table = build_table(parts, verdicts)
     trainings = {spec.model: read_training(spec.runs) for spec in specs if spec.curves}
+    specs = _marked(specs, trainings, table.synthetic)
     lines = {spec.model: curves.curves_of(spec, trainings[spec.model]) for spec in specs if spec.curves}
     steady = _stability(specs, trainings)
 
@@ -114,6 +115,7 @@ def build_table_report(specs: Sequence[ReportSpec], out: Path, *, page: bool = F
 
 def _build_curves(exhibit: Exhibit, specs: Sequence[ReportSpec], out: Path, page: bool) -> Report:
     trainings = {spec.model: read_training(spec.runs) for spec in specs}
+    specs = _marked(specs, trainings, False)
     lines = {spec.model: curves.curves_of(spec, trainings[spec.model]) for spec in specs}
     steady = _stability(specs, trainings)
     out.mkdir(parents=True, exist_ok=True)
@@ -122,13 +124,27 @@ def _build_curves(exhibit: Exhibit, specs: Sequence[ReportSpec], out: Path, page
         from gdpo_nemo.report.page.build import build_page
 
         build_page(specs, [], None, [], trainings, steady, out)
-    text, missing = [exhibit.title], []
+    text, missing = [*([SYNTHETIC] if specs[0].synthetic else []), exhibit.title], []
     for spec in specs:
         curves.write_curves(spec, lines[spec.model], out / f"{exhibit.name}-{spec.model}")
         absent = [run_name(path) for key, path in spec.runs.items() if key not in trainings[spec.model]]
         missing += [f"{spec.model}/{run} (not started)" for run in absent]
         text.append(f"  {model_label(spec)}: {len(spec.runs) - len(absent)} of {len(spec.runs)} runs have steps")
     return Report("\n".join(text), [], missing, None, steady)
+
+
+def _marked(
+    specs: Sequence[ReportSpec], trainings: Mapping[str, Mapping[tuple[str, int], Training]], synthetic: bool
+) -> list[ReportSpec]:
+    """The specs, told whether their runs were made up.
+
+    Raises:
+        InputError: some were and others were not.
+    """
+    made_up = {one.synthetic: one.run for own in trainings.values() for one in own.values()}
+    if len(made_up) > 1:
+        raise InputError(f"{made_up[True]} is synthetic and {made_up[False]} is not; they never share a report")
+    return [replace(spec, synthetic=synthetic or True in made_up) for spec in specs]
 
 
 def _stability(
@@ -147,7 +163,8 @@ def _write_stability(specs: Sequence[ReportSpec], steady: Mapping[str, list[ArmS
         if spec.model in steady:
             stem = "stability" if len(specs) == 1 else f"stability-{spec.model}"
             write_text(out / f"{stem}.csv", stability.to_csv(steady[spec.model]))
-            write_text(out / f"{stem}.md", stability.to_markdown(steady[spec.model], spec.labels))
+            note = SYNTHETIC if spec.synthetic else ""
+            write_text(out / f"{stem}.md", stability.to_markdown(steady[spec.model], spec.labels, note=note))
 
 
 def _document(parts: Sequence[Part], verdicts: Sequence[Verdict], synthetic: bool) -> dict[str, Any]:

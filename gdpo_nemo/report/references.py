@@ -5,7 +5,6 @@ A number that is not known is null or absent, and a table is never filled in fro
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -143,16 +142,14 @@ def load_references(path: Path) -> References:
         ConfigError: it is absent or not what it should be; the message names the place in it.
     """
     try:
-        content = _File.model_validate(json.loads(path.read_text("utf-8")))
+        content = _File.model_validate_json(path.read_text("utf-8"), strict=True)
     except FileNotFoundError as error:
         raise ConfigError(
             f"no reference numbers at {path}; they come with the package, in repro/references/"
         ) from error
-    except json.JSONDecodeError as error:
-        raise ConfigError(f"{path} is no JSON: {error}") from error
     except ValidationError as error:
         first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
+        where = ".".join(map(str, first["loc"])) or "the file"
         raise ConfigError(f"{path}: {where}: {first['msg']} ({error.error_count()} in all)") from error
     except UnknownNameError as error:
         raise ConfigError(f"{path}: {error}") from error

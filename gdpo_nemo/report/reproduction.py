@@ -8,7 +8,8 @@ The band of a cell is the paper's number P plus or minus
     v_run      variance of our seeds' values (ddof 1): seeds and sampling of answers together
     v_sample   variance that the sampling of answers alone gives one run on these questions,
                sum_g w_g^2 / Q_g^2 sum_q s_q^2 / N; with one sample per question s_q^2 / N is not known, and the
-               spread over the questions of the group stands for it, which is more
+               spread over the questions of the group stands for it, which is more. Where all answers have one
+               value it is that of a share P, P (1 - P) / n with n as in Wilson's interval
     S, R       our runs and the paper's, both means of as many; t, z: two-sided quantiles at the level
 
 It is a prediction interval for the difference of two means of runs, and never narrower than sampling allows, whatever
@@ -33,7 +34,7 @@ from gdpo_nemo.report.references import ReferenceCell
 from gdpo_nemo.report.samples import Evaluation
 from gdpo_nemo.report.spec import Column
 from gdpo_nemo.report.verdict import Verdict
-from gdpo_nemo.stats import Interval
+from gdpo_nemo.stats import Interval, effective_size
 from gdpo_nemo.stats.intervals import t_quantile
 from gdpo_nemo.stats.strata import seed_means, split
 
@@ -66,13 +67,16 @@ def band(
     strata = runs[0].strata(column)
     means_S = seed_means(np.stack([run.questions_Q(column) for run in runs]), strata) * column.factor
     v_sample = float(np.mean([sampling_variance(run, column) for run in runs])) * column.factor**2
+    if v_sample == 0 and column.is_share:
+        share = min(max(paper.value / column.factor, 0.0), 1.0)
+        v_sample = share * (1 - share) / effective_size(runs[0].samples_Q_N(column).T, strata) * column.factor**2
     spread = NormalDist().inv_cdf(0.5 + level / 2) ** 2 * v_sample
-    share = 2.0
+    parts = 2.0
     if not base:
         spread = max(t_quantile(level, len(runs) - 1) ** 2 * float(means_S.var(ddof=1)), spread)
-        share = 1 / len(runs) + 1 / num_paper_runs
+        parts = 1 / len(runs) + 1 / num_paper_runs
     assert paper.decimals is not None
-    half = 0.5 * 10.0**-paper.decimals + (spread * share) ** 0.5
+    half = 0.5 * 10.0**-paper.decimals + (spread * parts) ** 0.5
     return Interval(paper.value - half, paper.value + half, level, METHOD)
 
 
@@ -80,7 +84,7 @@ def sampling_variance(run: Evaluation, column: Column) -> float:
     """v_sample of one run, in the unit of its values squared."""
     samples_Q_N = run.samples_Q_N(column)
     total = 0.0
-    for weight, own_N_Q in split(samples_Q_N.T, run.strata(column)):
+    for weight, own_N_Q in split(samples_Q_N.T, run.strata(column), every_row=False):
         graded_Q = (~np.isnan(own_N_Q)).sum(axis=0)
         own_N_Q, graded_Q = own_N_Q[:, graded_Q > 0], graded_Q[graded_Q > 0]
         num_questions = len(graded_Q)

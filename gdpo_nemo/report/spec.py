@@ -141,6 +141,7 @@ class ReportSpec:
         exhibit: name of the table or figure, the first part of every cell's key.
         reference: the paper's numbers; None at embedded scale for cells, where they serve for effects of claims only.
         allow_incomplete: whether evaluations with failed requests count, their failures shown as such.
+        synthetic: whether the runs were found to be made up; pictures say so.
     """
 
     experiment: str
@@ -159,3 +160,4 @@ class ReportSpec:
     exhibit: str = "embedded"
     reference: ReferenceTable | None = None
     allow_incomplete: bool = False
+    synthetic: bool = False

@@ -200,11 +200,13 @@ def rows(arms: Sequence[ArmStability], labels: Mapping[str, str]) -> tuple[list[
     return headings, lines
 
 
-def to_markdown(arms: Sequence[ArmStability], labels: Mapping[str, str], sweep: Sequence[str] = ()) -> str:
-    """A section of its own."""
+def to_markdown(
+    arms: Sequence[ArmStability], labels: Mapping[str, str], sweep: Sequence[str] = (), note: str = ""
+) -> str:
+    """A section of its own; ``note`` stands first."""
     headings, lines = rows(arms, labels)
     table = [f"| {' | '.join(line)} |" for line in (headings, ["---"] * len(headings), *lines)]
-    parts = ["# Stability of training", "\n".join(table), NOTE]
+    parts = [*([note] if note else []), "# Stability of training", "\n".join(table), NOTE]
     parts += ["## Learning rates", "\n".join(f"- {line}" for line in sweep)] if sweep else []
     return "\n\n".join(parts) + "\n"
 

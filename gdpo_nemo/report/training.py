@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from gdpo_nemo.errors import UnknownNameError
-from gdpo_nemo.report.samples import run_name
+from gdpo_nemo.report.samples import SYNTHETIC, run_name
 from gdpo_nemo.run_dir import RunDir
 from gdpo_nemo.stats.intervals import FloatArray
 
@@ -22,11 +22,13 @@ class Training:
         run: name of the run, its last two folders.
         steps_T: the steps, rising.
         metrics: key -> values_T, NaN where a row has no value.
+        synthetic: whether the run's provenance says that it was made up.
     """
 
     run: str
     steps_T: FloatArray
     metrics: Mapping[str, FloatArray]
+    synthetic: bool = False
 
     def of(self, name: str) -> FloatArray:
         """The mean of a reward over the batch of each step, or, for a name with a slash, the metric of that key.
@@ -48,9 +50,11 @@ def read_training(runs: Mapping[tuple[str, int], Path]) -> dict[tuple[str, int],
 
 
 def _read(path: Path) -> Training | None:
-    rows = RunDir(path).metrics()
+    run = RunDir(path)
+    rows = run.metrics()
     if not rows:
         return None
     keys = [key for key in dict.fromkeys(key for row in rows for key in row) if key != "step"]
     metrics = {key: np.array([row.get(key, np.nan) for row in rows], dtype=np.float64) for key in keys}
-    return Training(run_name(path), np.array([row["step"] for row in rows], dtype=np.float64), metrics)
+    steps_T = np.array([row["step"] for row in rows], dtype=np.float64)
+    return Training(run_name(path), steps_T, metrics, bool(run.provenance().get(SYNTHETIC)))

@@ -55,11 +55,16 @@ class Strata:
         return cls(np.array([index[str(group)] for group in groups], dtype=np.intp), weights_G, names)
 
 
-def split(values_S_Q: FloatArray, strata: Strata | None) -> list[tuple[float, FloatArray]]:
+def split(values_S_Q: FloatArray, strata: Strata | None, *, every_row: bool = True) -> list[tuple[float, FloatArray]]:
     """(weight, values_S_Q of the group) for every group; all questions with weight 1 without strata.
 
+    Args:
+        values_S_Q: a row per seed, or per sample of one seed.
+        strata: the groups.
+        every_row: whether each row must have a graded value in each group.
+
     Raises:
-        InputError: unequal numbers of questions, or a seed without any graded value in some group.
+        InputError: unequal numbers of questions, or a row without any graded value in some group.
     """
     if strata is None:
         return [(1.0, values_S_Q)]
@@ -68,7 +73,7 @@ def split(values_S_Q: FloatArray, strata: Strata | None) -> list[tuple[float, Fl
     parts = []
     for g, (weight, name) in enumerate(zip(strata.weights_G, strata.names_G, strict=True)):
         own_S_Q = values_S_Q[:, strata.group_Q == g]
-        if np.isnan(own_S_Q).all(axis=1).any():
+        if every_row and np.isnan(own_S_Q).all(axis=1).any():
             raise InputError(f"a seed without any graded value in group {name!r}")
         parts.append((float(weight), own_S_Q))
     return parts
@@ -83,4 +88,6 @@ def seed_means(values_S_Q: FloatArray, strata: Strata | None) -> FloatArray:
 
 def effective_size(values_S_Q: FloatArray, strata: Strata | None) -> float:
     """Graded values, or Kish's 1 / sum_g(w_g^2 / n_g) of them: how many values of equal weight say as much."""
-    return 1 / sum(weight**2 / float((~np.isnan(own_S_Q)).sum()) for weight, own_S_Q in split(values_S_Q, strata))
+    return 1 / sum(
+        weight**2 / float((~np.isnan(own_S_Q)).sum()) for weight, own_S_Q in split(values_S_Q, strata, every_row=False)
+    )

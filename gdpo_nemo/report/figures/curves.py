@@ -128,7 +128,7 @@ def draw_curves(spec: ReportSpec, curves: Sequence[Curve]) -> Figure:
         handles.append(Line2D([], [], color=palette[arm], linewidth=2.2, label=label))
     per_row = max(1, round(width / 2.8))
     figure.legend(handles=handles, loc="outside upper center", ncols=min(len(arms), per_row), frameon=False)
-    figure.supxlabel(NOTE, fontsize=8, color="0.35")
+    figure.supxlabel((style.SYNTHETIC if spec.synthetic else "") + NOTE, fontsize=8, color="0.35")
     return figure
 
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 # Okabe and Ito's palette, told apart under the common colour vision deficiencies.
 BLUE, VERMILION, ORANGE, SKY, GREEN = "#0072B2", "#D55E00", "#E69F00", "#56B4E9", "#009E73"
 PURPLE, BLACK, YELLOW = "#CC79A7", "#000000", "#F0E442"
+SYNTHETIC = "SYNTHETIC, made-up runs, no result. "
 COLOURS = {
     "gdpo": BLUE,
     "grpo": VERMILION,

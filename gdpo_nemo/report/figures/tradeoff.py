@@ -133,7 +133,7 @@ def draw_tradeoff(table: Table, points: Sequence[Point]) -> Figure:
         look: dict[str, Any] = {"color": palette[method], "marker": marker, "linewidth": 1.5, "markersize": 6}
         handles.append(Line2D([], [], label=f"{_method_label(own)} ({_sizes(own)})", **look))
     figure.legend(handles=handles, loc="outside upper center", ncols=max(1, min(len(handles), 4)), frameon=False)
-    figure.supxlabel(NOTE, fontsize=8, color="0.35")
+    figure.supxlabel((style.SYNTHETIC if table.synthetic else "") + NOTE, fontsize=8, color="0.35")
     return figure
 
 

@@ -140,6 +140,7 @@ def _read(text: str, depth: int) -> Answer:
     text = re.sub(
         r"^(?:\\approx|\\sim(?:eq)?|\\doteq|\\equiv|\\therefore|\\implies|\\Rightarrow|=|:)\s*", "", text
     ).strip()
+    text = re.sub(r"^\\text\s*\{[^{}\d]*(?:\bis|\bare|:|=)\s*\}\s*(?=.)", "", text)
     choice = _choice(text, depth)
     if choice is not None:
         return choice
@@ -210,6 +211,9 @@ def _several(parts: list[str], joiners: set[str], depth: int) -> Answer:
     items = [_read(part, depth + 1) for part in parts]
     if isinstance(items[0], Named) and not any(isinstance(item, Named) for item in items[1:]):
         items[0] = items[0].value
+    modulus = items[-1].modulus if isinstance(items[-1], Leaf) else ""
+    if modulus:
+        items = [replace(item, modulus=modulus) if isinstance(item, Leaf) else item for item in items]
     if "or" in joiners and any(isinstance(item, Interval) for item in items):
         return Group("union", tuple(_as_set(item) for item in items))
     if "and" in joiners and len(items) == 2 and all(isinstance(item, Interval) and item.variable for item in items):
@@ -288,10 +292,14 @@ def _related(text: str, outside: str, depth: int) -> Answer | None:
     sides = tuple(_cut(text, outside, pattern))
     if not all(sides):
         return Prose() if not any(sides) else Relation(operators, sides, text)
-    if r"\equiv" in operators and "mod" in text and _is_name(sides[0]):
+    if operators == (r"\equiv",) and _is_name(sides[0]):
         return _read(sides[-1], depth + 1)
     if set(operators) == {"="} and (_is_name(sides[0]) or _is_loose(sides[0], sides[-1])):
         return Named(_name(sides[0]), _read(sides[-1], depth + 1))
+    if set(operators) == {"="} and _is_name(sides[-1]):
+        return Named(_name(sides[-1]), _read(sides[0], depth + 1))
+    if operators == (r"\ne",) and _is_name(sides[0]):
+        return _all_but(_read(sides[1], depth + 1), _name(sides[0]))
     return _interval(operators, sides, depth) or Relation(operators, sides, text)
 
 
@@ -340,8 +348,11 @@ def _enclosed(text: str, levels: list[tuple[str, int]], depth: int) -> Answer | 
         return _matrix(vector[2], depth)
     if key(text) in (r"\emptyset", r"\{\}"):
         return Group("set", ())
-    if key(text) == r"\mathbb{R}":
+    if key(text) in (r"\mathbb{R}", r"\text{allrealnumbers}", r"\text{allreals}"):
         return Interval(Leaf(r"-\infty"), Leaf(r"\infty"), False, False)
+    without = re.fullmatch(r"\\mathbb\{R\}\s*(?:\\setminus|\\backslash|-)\s*\\\{([^,;]*)\\\}", text)
+    if without:
+        return _all_but(_read(without[1], depth + 1))
     if not _encloses(text):
         return None
     opening, closing = levels[0][0], levels[-1][0]
@@ -363,6 +374,12 @@ def _enclosed(text: str, levels: list[tuple[str, int]], depth: int) -> Answer | 
     if len(items) == 2 and opening + closing != "()":
         return Interval(items[0], items[1], opening == "[", closing == "]")
     return Group("tuple", tuple(items))
+
+
+def _all_but(value: Answer, variable: str = "") -> Group:
+    """All real numbers except one."""
+    below = Interval(Leaf(r"-\infty"), value, False, False, variable)
+    return Group("union", (below, Interval(value, Leaf(r"\infty"), False, False, variable)))
 
 
 def _matrix(body: str, depth: int) -> Group:

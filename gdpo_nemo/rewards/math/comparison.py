@@ -6,12 +6,13 @@ that says True, False or None (it cannot tell). The caller's process passes ``ex
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from typing import cast
 
-from gdpo_nemo.rewards.math.answers import Answer, Choice, Group, Interval, Leaf, Named, Phrase, Prose, Relation
+from gdpo_nemo.rewards.math.answers import Answer, Choice, Group, Interval, Leaf, Named, Phrase, Prose, Relation, read
 from gdpo_nemo.rewards.math.exact import Number, number, same
 from gdpo_nemo.rewards.math.notation import key
 
@@ -31,7 +32,7 @@ def compare(gold: Answer, answer: Answer, ends: Ends, relations: Relations) -> V
     if isinstance(gold, Phrase) or isinstance(answer, Phrase):
         return _phrases(gold, answer)
     if isinstance(gold, Relation) or isinstance(answer, Relation):
-        return _relations(gold, answer, relations)
+        return _relations(gold, answer, ends, relations)
     if isinstance(gold, Interval) or isinstance(answer, Interval):
         return _intervals(gold, answer, ends, relations)
     if isinstance(gold, Group) or isinstance(answer, Group):
@@ -152,7 +153,7 @@ def _phrases(gold: Answer, answer: Answer) -> Verdict:
     return is_words(gold) and is_words(answer) and words(gold) == words(answer) != ""
 
 
-def _relations(gold: Answer, answer: Answer, relations: Relations) -> Verdict:
+def _relations(gold: Answer, answer: Answer, ends: Ends, relations: Relations) -> Verdict:
     if isinstance(gold, Relation) and isinstance(answer, Relation):
         return relations(gold, answer)
     if isinstance(gold, Relation) and isinstance(answer, Interval) and answer.variable and "=" not in gold.operators:
@@ -160,11 +161,7 @@ def _relations(gold: Answer, answer: Answer, relations: Relations) -> Verdict:
     if isinstance(answer, Relation) and isinstance(gold, Interval) and "=" not in answer.operators:
         return None
     if isinstance(answer, Relation) and isinstance(gold, Leaf) and set(answer.operators) == {"="}:
-        # 1 + 1 = 2 for the gold 2: the last side is the answer, if the others are numbers too
-        sides = [number(side) for side in answer.sides]
-        wanted = number(gold.text)
-        if wanted is not None and all(side is not None for side in sides):
-            return all(side.value == wanted.value for side in sides if side is not None)
+        return _all(compare(gold, read(side), ends, relations) for side in answer.sides)  # 1 + 1 = 2 for the gold 2
     return False
 
 
@@ -247,7 +244,8 @@ def _ratios(gold: Group, answer: Group, ends: Ends, relations: Relations) -> Ver
         [number(item.text) if isinstance(item, Leaf) else None for item in group.items] for group in (gold, answer)
     ]
     ones, others = ([term.value for term in side if term is not None and term.value] for side in terms)
-    if len(ones) == len(others) == len(gold.items):
+    clock = any(isinstance(item, Leaf) and re.fullmatch(r"0\d", item.text) for item in (*gold.items, *answer.items))
+    if not clock and len(ones) == len(others) == len(gold.items):
         return all(one * others[0] == other * ones[0] for one, other in zip(ones, others, strict=True))
     pairs = zip(gold.items, answer.items, strict=True)
     return _all(compare(one, other, ends, relations) for one, other in pairs)

@@ -11,12 +11,14 @@ import threading
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import lru_cache
 from typing import Final
 
 from gdpo_nemo.errors import InputError, UnknownNameError
-from gdpo_nemo.rewards.math.answers import Answer, Phrase, Prose, pieces, read
+from gdpo_nemo.rewards.math.answers import Answer, Leaf, Phrase, Prose, pieces, read
 from gdpo_nemo.rewards.math.comparison import compare, exactly, undecided
+from gdpo_nemo.rewards.math.exact import Number, number, same
 from gdpo_nemo.rewards.math.extraction import final_answer
 from gdpo_nemo.rewards.math.notation import clean, key
 from gdpo_nemo.rewards.math.pool import Job, Outcome, shared_pool
@@ -26,6 +28,8 @@ GRADERS: Final = ("strict", "dler_compat", "math_verify")
 
 _MOST_CHARACTERS: Final = 2_000
 _MOST_CACHED: Final = 200_000
+_DIGITS = re.compile(r"[+-]?\d{1,400}(?:\.\d{1,400})?")
+_FRACTION = re.compile(r"(-?)\\[dt]?frac\{(\d{1,400})\}\{(\d{1,400})\}")
 _PLACEHOLDER = re.compile(r"see .*|proof.*|n a|na|none|null|nan|unknown|answers? (may )?vary.*|not provided.*|figure.*")
 
 
@@ -54,6 +58,7 @@ class _Gold:
     cleaned: str
     answer: Answer
     problem: str
+    number: Number | None
 
 
 def grade(
@@ -134,7 +139,7 @@ _verdicts = _Verdicts()
 
 
 def _texts(gold: str | Sequence[str]) -> tuple[str, ...]:
-    texts = (gold,) if isinstance(gold, str) else tuple(gold)
+    texts = (gold,) if isinstance(gold, str) else tuple(gold) if isinstance(gold, Sequence) else ()
     if not texts or not all(isinstance(text, str) for text in texts):
         raise InputError(f"gold is {gold!r:.80}, expected a str or a list of them: the accepted answers.")
     return tuple(dict.fromkeys(text.strip() for text in texts))
@@ -170,17 +175,30 @@ def _begin_strict(response: str, golds: tuple[str, ...], thinking: str) -> tuple
         return Grade(False, "extraction", None, reason=why), []
     if any(text == gold.text for gold in readable):
         return Grade(True, "exact", text), []
+    written = _written_number(text)
+    if written is not None and all(gold.number is not None for gold in readable):
+        return Grade(any(gold.number and same(gold.number, written) for gold in readable), "exact", text), []
     if len(text) > _MOST_CHARACTERS:
         return Grade(False, "extraction", text, reason="too_long"), []
     cleaned, answer = _answer(text)
     jobs = []
     for gold in readable:
-        same = key(cleaned) == key(gold.cleaned) or compare(gold.answer, answer, exactly, undecided)
-        if same:
+        verdict = key(cleaned) == key(gold.cleaned) or compare(gold.answer, answer, exactly, undecided)
+        if verdict:
             return Grade(True, "exact", text), []
-        if same is None:
+        if verdict is None:
             jobs.append(Job("strict", gold.text, text))
     return Grade(False, "library" if jobs else "exact", text), jobs
+
+
+def _written_number(text: str) -> Number | None:
+    """The value of an answer that is digits, or a fraction of them: most answers, read without taking them apart."""
+    if _DIGITS.fullmatch(text):
+        return number(text)
+    fraction = _FRACTION.fullmatch(text)
+    if fraction is None or not int(fraction[3]):
+        return None
+    return Number(Fraction(int(fraction[2]), int(fraction[3])) * (-1 if fraction[1] else 1))
 
 
 @lru_cache(maxsize=8192)
@@ -191,6 +209,9 @@ def _answer(text: str) -> tuple[str, Answer]:
 
 @lru_cache(maxsize=65536)
 def _gold(text: str) -> _Gold:
+    written = _written_number(text)
+    if written is not None:
+        return _Gold(text, text, Leaf(text), "", written)
     cleaned = clean(text)
     answer = read(cleaned)
     problem = ""
@@ -203,7 +224,8 @@ def _gold(text: str) -> _Gold:
         problem = "gold_placeholder"
     elif min(depths) < 0 or pieces(cleaned + " ")[-1][1] != 0:
         problem = "gold_unbalanced"
-    return _Gold(text, cleaned, answer, problem)
+    value = number(answer.text) if isinstance(answer, Leaf) and answer == Leaf(answer.text) else None
+    return _Gold(text, cleaned, answer, problem, value)
 
 
 def _finish(settled: Grade, outcomes: list[Outcome]) -> Grade:

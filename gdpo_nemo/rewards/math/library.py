@@ -44,19 +44,22 @@ def start() -> None:
 
 
 def check_gold(gold: str) -> None:
-    """Read every expression of the gold.
+    """Read every expression of the gold, and evaluate it: time spent on that is not the answer's.
 
     Raises:
         UnreadableGoldError: one of them cannot be read.
     """
+    import sympy
+
     answer = read(clean(gold))
     for leaf in leaves(answer):
-        if (
-            number(leaf.text) is None
-            and leaf.text.strip("+-") not in (r"\infty", r"\ldots")
-            and _expression(leaf.text) is None
-        ):
+        if number(leaf.text) is not None or leaf.text.strip("+-") in (r"\infty", r"\ldots"):
+            continue
+        expression = _expression(leaf.text)
+        if expression is None:
             raise UnreadableGoldError
+        if isinstance(expression, sympy.Expr) and not expression.free_symbols:
+            _constant(expression)
     if isinstance(answer, Relation) and _expression(answer.text) is None:
         raise UnreadableGoldError
 
@@ -124,7 +127,7 @@ def _same(one: Any, other: Any, factor: Fraction, written: tuple[Number | None, 
 def _same_constant(one: Any, other: Any, written: tuple[Number | None, Number | None]) -> bool:
     import sympy
 
-    values = _value(one, _DIGITS), _value(other, _DIGITS)
+    values = _constant(one), _constant(other)
     if values[0] is None or values[1] is None:
         return _verify(one, other)
     decimals = [which for which, literal in enumerate(written) if literal is not None and literal.step is not None]
@@ -137,6 +140,11 @@ def _same_constant(one: Any, other: Any, written: tuple[Number | None, Number | 
     if 0 in values or all(abs(value) < sympy.Float(10) ** -_AGREE for value in values):
         return bool(sympy.simplify(one - other) == 0)
     return False
+
+
+@lru_cache(maxsize=512)
+def _constant(expression: Any) -> Any:
+    return _value(expression, _DIGITS)
 
 
 def _value(expression: Any, digits: int) -> Any:
@@ -229,7 +237,8 @@ _UNREAD: Final = (
     (re.compile(r"(?<![\w!}])(\w)!(?=\s*\^)"), r"(\1!)"),
     (re.compile(r"\*"), r"\\cdot "),
     (re.compile("¶"), r"\\\\\\\\"),
-    (re.compile(r"[°¤]"), ""),
+    (re.compile("°"), r" \\cdot \\frac{\\pi}{180}"),
+    (re.compile("¤"), ""),
 )
 
 

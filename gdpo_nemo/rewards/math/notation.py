@@ -25,83 +25,117 @@ _CHARACTERS: Final = str.maketrans(
 _SUPERSCRIPTS: Final = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻", "0123456789+-")
 _FUNCTIONS = "arcsin|arccos|arctan|sinh|cosh|tanh|sin|cos|tan|cot|sec|csc|ln|log|exp|pi|theta|alpha|beta|gamma"
 
-_RULES: Final[tuple[tuple[re.Pattern[str], str], ...]] = tuple(
-    (re.compile(pattern), replacement)
-    for pattern, replacement in (
-        (r"\\\\(?:\[[^\[\]]*\])?", "¶"),
-        (r"\\(?:displaystyle|textstyle|left|right|limits|[bB]igg?[lrm]?|middle)(?![a-zA-Z])\.?", ""),
-        (r"\\(?:phantom|vphantom|hphantom|label|tag)\*?\{[^{}]*\}", ""),
-        (r"(?<=\d)(?:\\[,;:! ]|~|\{,\}|\{\\,\}|,\\!\s*|\{,\}\\!|,\\,)(?=\d{3}(?!\d))", ""),
-        (r"(?<=\d),\\!\s?(?=\d{3}(?!\d))", ""),
-        (r"\{,\}", ","),
-        (r"\\!", ""),
-        (r"\\[,;:> ]|~|\\(?:quad|qquad|thinspace|enspace|hspace\{[^{}]*\})(?![a-zA-Z])|[\u00a0\u2009\u202f]", " "),
-        (r"\\(?:mathrm|mathbf|mathit|mathsf|textbf|textit|textrm|textsf|texttt|textnormal|mbox|hbox|operatorname\*?"
-         r"|boldsymbol|bm|emph|bold|mathnormal|rm)\s*\{", r"\\text{"),
-        (r"\\text\s*\{\s*([+-]?[\d.,]+|[eid])\s*\}", r"\1"),
-        (r"\\text\s*\{\s*\}", " "),
-        (r"\\\$|\\text\{\s*\\?\$\s*\}|\\textdollar|\\pounds|\\euro(?![a-z])", "¤"),
-        (r"\$", ""),
-        (r"\\%|\\text\{\s*\\?%\s*\}|\\text\{\s*percent\s*\}|(?<=\d)\s*percent\b", "%"),
-        (r"\\[dtc]frac(?![a-z])", r"\\frac"),
-        (r"\\[dt]binom(?![a-z])", r"\\binom"),
-        (r"\\(?:cdot|times|ast)(?![a-zA-Z])", "*"),
-        (r"\*\*", "^"),
-        (r"\\div(?![a-zA-Z])", "/"),
-        (r"\\(?:leqslant|leq|leqq)(?![a-zA-Z])|<=", r"\\le "),
-        (r"\\(?:geqslant|geq|geqq)(?![a-zA-Z])|>=", r"\\ge "),
-        (r"\\lt(?![a-zA-Z])", "<"),
-        (r"\\gt(?![a-zA-Z])", ">"),
-        (r"\\neq(?![a-zA-Z])", r"\\ne "),
-        (r"\s*\^\s*(?:\{\s*\\circ\s*\}|\\circ(?![a-z])|\{°\})|\\degree(?![a-z])|\\textdegree", "°"),
-        (r"\\(?:cdots|dots|dotsc|dotsb|hdots)(?![a-zA-Z])|\.\.\.", r"\\ldots "),
-        (r"\\(?:lbrace)(?![a-zA-Z])", r"\\{"),
-        (r"\\(?:rbrace)(?![a-zA-Z])", r"\\}"),
-        (r"\\(?:lbrack)(?![a-zA-Z])", "["),
-        (r"\\(?:rbrack)(?![a-zA-Z])", "]"),
-        (r"\\(?:langle|lparen)(?![a-zA-Z])", "("),
-        (r"\\(?:rangle|rparen)(?![a-zA-Z])", ")"),
-        (r"\\(?:vert|lvert|rvert)(?![a-zA-Z])", "|"),
-        (r"\\var(phi|epsilon|theta|rho)(?![a-zA-Z])", r"\\\1"),
-        (r"\\(?:varnothing|O)(?![a-zA-Z])", r"\\emptyset"),
-        (r"\\text\{\s*R\s*\}|\\R(?![a-zA-Z])", r"\\mathbb{R}"),
-        (r"\\arc(?:tg|ctg)", r"\\arctan"),
-        (r"\bnp\.|\bmath\.", ""),
-        (rf"(?<![a-zA-Z\\])({_FUNCTIONS})(?![a-zA-Z])", r"\\\1 "),
-        (r"(?<![a-zA-Z\\])sqrt(?![a-zA-Z])", r"\\sqrt"),
-        (r"(?<![a-zA-Z\\])(?:infinity|oo)(?![a-zA-Z])", r"\\infty "),
-        (r"(\d\.?)[eE]([+-]?\d{1,4})(?![\d.a-zA-Z^])", r"\1*10^{\2}"),
-        (r"(?<![\w.,/^\\}])(\d+)\s+(\d+)\s*/\s*(\d+)(?![\w.])", r"\1\\frac{\2}{\3}"),
-        (r"([\^_])\s*\{\s*([+-]?[a-zA-Z\d])\s*\}", r"\1{\2}"),
-        (r"\\frac\s*(\d)\s*(\d)", r"\\frac{\1}{\2}"),
-        (r"\\frac\s*([a-zA-Z\d])\s*\{", r"\\frac{\1}{"),
-        (r"\\frac\s*([a-zA-Z\d])\s*([a-zA-Z\d])", r"\\frac{\1}{\2}"),
-        (r"\\binom\s*(\d)\s*(\d)", r"\\binom{\1}{\2}"),
-        (r"\\sqrt\s*(\[[^\[\]]*\])?\s*(\d+(?:\.\d+)?|[a-zA-Z]|\\(?:pi|theta|alpha|beta)(?![a-z]))", r"\\sqrt\1{\2}"),
-        (r"\\sqrt\s*(\[[^\[\]]*\])?\s*\(([^()]*)\)", r"\\sqrt\1{\2}"),
-        (r"\s+", " "),
+_RENAMED: Final[dict[str, str]] = {
+    name: replacement
+    for names, replacement in (
+        ("displaystyle textstyle scriptstyle limits middle big Big bigg Bigg bigl bigr Bigl Bigr biggl biggr", ""),
+        ("quad qquad thinspace enspace", " "),
+        ("mathrm mathbf mathit mathsf textbf textit textrm textsf texttt textnormal mbox hbox operatorname boldsymbol"
+         " bm emph bold mathnormal", r"\text"),
+        ("textdollar pounds euro", "¤"),
+        ("dfrac tfrac cfrac", r"\frac"),
+        ("dbinom tbinom", r"\binom"),
+        ("cdot times ast", "*"),
+        ("div", "/"),
+        ("leqslant leq leqq", r"\le "),
+        ("geqslant geq geqq", r"\ge "),
+        ("neq", r"\ne "),
+        ("lt", "<"),
+        ("gt", ">"),
+        ("degree textdegree", "°"),
+        ("cdots dots dotsc dotsb hdots", r"\ldots "),
+        ("lbrace", r"\{"),
+        ("rbrace", r"\}"),
+        ("lbrack", "["),
+        ("rbrack", "]"),
+        ("langle lparen", "("),
+        ("rangle rparen", ")"),
+        ("vert lvert rvert", "|"),
+        ("varphi", r"\phi"),
+        ("varepsilon", r"\epsilon"),
+        ("vartheta", r"\theta"),
+        ("varnothing", r"\emptyset"),
+        ("R", r"\mathbb{R}"),
+        ("arctg", r"\arctan"),
+    )
+    for name in names.split()
+}  # fmt: skip
+"""Commands by other names."""
+
+_RULES: Final[tuple[tuple[str, re.Pattern[str], str], ...]] = tuple(
+    (needed, re.compile(pattern), replacement)
+    for needed, pattern, replacement in (
+        ("\\", r"\\(?:left|right)(?![a-zA-Z])\s*\.?", ""),
+        ("\\", r"\\(?:phantom|vphantom|hphantom|label|tag|hspace)\*?\{[^{}]*\}", ""),
+        ("\\", r"(?<=\d)(?:\\[,;:! ]|,\\[!,]\s?)(?=\d{3}(?!\d))", ""),
+        ("~", r"~", " "),
+        ("{", r"(?<=\d)(?:\{,\}|\{\\,\})(?:\\!)?(?=\d{3}(?!\d))", ""),
+        ("{", r"\{,\}", ","),
+        ("\\", r"\\!", ""),
+        ("\\", r"\\[,;:> ]", " "),
+        (r"\text", r"\\text\s*\{\s*([+-]?[\d.,]+|[eid])\s*\}", r"\1"),
+        (r"\text", r"\\text\s*\{\s*\}", " "),
+        (r"\text", r"(?:\s*\^\s*\{?\s*|(?<=\d))\\text\s*\{\s*(?:st|nd|rd|th)\s*\}\s*\}?", ""),
+        ("thousand", r"(?<=\d)\s*(?:\\text\s*\{\s*)?\bthousand\b\s*\}?", r"*10^{3}"),
+        ("illion", r"(?<=\d)\s*(?:\\text\s*\{\s*)?\bmillion\b\s*\}?", r"*10^{6}"),
+        ("illion", r"(?<=\d)\s*(?:\\text\s*\{\s*)?\bbillion\b\s*\}?", r"*10^{9}"),
+        ("$", r"\\\$|\\text\{\s*\\?\$\s*\}", "¤"),
+        ("$", r"\$", ""),
+        ("%", r"\\%|\\text\{\s*\\?%\s*\}", "%"),
+        ("percent", r"\\text\{\s*percent\s*\}|(?<=\d)\s*percent\b", "%"),
+        ("**", r"\*\*", "^"),
+        ("<=", r"<=", r"\\le "),
+        (">=", r">=", r"\\ge "),
+        (r"\circ", r"\s*\^\s*(?:\{\s*\\circ\s*\}|\\circ(?![a-z]))", "°"),
+        ("°", r"\s*\^\s*(?:\{\s*°\s*\}|°)", "°"),
+        ("...", r"\.\.\.", r"\\ldots "),
+        (r"\text", r"\\text\{\s*R\s*\}", r"\\mathbb{R}"),
+        (".", r"\b(?:np|math)\.", ""),
+        ("", rf"(?<![a-zA-Z\\])({_FUNCTIONS})(?![a-zA-Z])", r"\\\1 "),
+        ("sqrt", r"(?<![a-zA-Z\\])sqrt(?![a-zA-Z])", r"\\sqrt"),
+        ("", r"(?<![a-zA-Z\\])(?:infinity|oo)(?![a-zA-Z])", r"\\infty "),
+        ("", r"(\d\.?)[eE]([+-]?\d{1,4})(?![\d.a-zA-Z^])", r"\1*10^{\2}"),
+        ("/", r"(?<![\w.,/^\\}])(\d+)\s+(\d+)\s*/\s*(\d+)(?![\w.])", r"\1\\frac{\2}{\3}"),
+        ("{", r"([\^_])\s*\{\s*([+-]?[a-zA-Z\d])\s*\}", r"\1{\2}"),
+        (r"\frac", r"\\frac\s*([a-zA-Z\d])\s*\{", r"\\frac{\1}{"),
+        (r"\frac", r"\\frac\s*([a-zA-Z\d])\s*([a-zA-Z\d])", r"\\frac{\1}{\2}"),
+        (r"\frac", r"\\frac\s*(\{[^{}]*\})\s*([a-zA-Z\d])", r"\\frac\1{\2}"),
+        (r"\binom", r"\\binom\s*(\d)\s*(\d)", r"\\binom{\1}{\2}"),
+        (r"\sqrt", r"\\sqrt\s*(\[[^\[\]]*\])?\s*(\d+(?:\.\d+)?|[a-zA-Z]|\\(?:pi|theta|alpha|beta)(?![a-z]))",
+         r"\\sqrt\1{\2}"),
+        (r"\sqrt", r"\\sqrt\s*(\[[^\[\]]*\])?\s*\(([^()]*)\)", r"\\sqrt\1{\2}"),
+        ("", r"\s+", " "),
     )
 )  # fmt: skip
+"""What has to be in a text, for a pattern to be tried on it; the pattern; what takes its place. In this order."""
+
+_BETWEEN_NUMBERS = re.compile(r"(?<=[\d.])\s+(?=[\d.])")
+_AFTER_COMMAND = re.compile(r"(\\[a-zA-Z]+)\s+(?=[a-zA-Z])")
+_ONE_SIGN = re.compile(r"([\^_])\{([a-zA-Z\d])\}")
+_BREAK = re.compile(r"\\\\(?:\[[^\[\]]*\])?")
+_COMMAND = re.compile(r"\\([a-zA-Z]+)\*?")
 _SPACED = re.compile(r"[+-]?\d{1,3}(?: \d{3})+")
-_ONE_ARGUMENT = re.compile(r"\\frac\s*(\{[^{}]*\})\s*([a-zA-Z\d])")
 
 
 def clean(text: str) -> str:
-    """The text in one spelling. Any text will do; the result of already clean text is the same."""
+    """The text in one spelling. Any text will do."""
     if not text.isascii():
         text = re.sub(r"[⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻]+", lambda run: f"^{{{run.group().translate(_SUPERSCRIPTS)}}}", text)
         text = unicodedata.normalize("NFKC", text.translate(_CHARACTERS)).translate(_CHARACTERS)
     if _SPACED.fullmatch(text):
         return text.replace(" ", "")
-    for pattern, replacement in _RULES:
-        text = pattern.sub(replacement, text)
-    text = _ONE_ARGUMENT.sub(r"\\frac\1{\2}", text)
+    if "\\" in text:
+        text = _COMMAND.sub(lambda found: _RENAMED.get(found[1], found[0]), _BREAK.sub("¶", text))
+    for needed, pattern, replacement in _RULES:
+        if needed in text:
+            text = pattern.sub(replacement, text)
     return text.strip().rstrip(".,;¶ ").strip()
 
 
 def key(text: str) -> str:
     """Clean text without the spaces and braces that change nothing: equal keys are equal answers."""
-    text = re.sub(r"(?<=[\d.])\s+(?=[\d.])", "`", text)
-    text = re.sub(r"(\\[a-zA-Z]+)\s+(?=[a-zA-Z])", r"\1`", text)
-    text = re.sub(r"([\^_])\{([a-zA-Z\d])\}", r"\1\2", text)
-    return re.sub(r"\s+", "", text)
+    if " " in text:
+        text = _BETWEEN_NUMBERS.sub("`", text)
+        text = _AFTER_COMMAND.sub(r"\1`", text)
+        text = text.replace(" ", "")
+    return _ONE_SIGN.sub(r"\1\2", text) if "{" in text else text

@@ -30,6 +30,7 @@ JOBS_PER_WORKER: Final = 1_000
 MOST_WORKERS: Final = 8
 _START_S: Final = 120.0
 _PROLONGED: Final = 5
+_DIED: Final = "worker_died"
 
 
 @dataclass(frozen=True)
@@ -56,14 +57,20 @@ class Pool:
     Attributes:
         num_workers: how many processes at most.
         timeout_s: seconds for one answer.
+        memory_bytes: address space of a worker.
+        jobs_per_worker: answers after which a worker is replaced.
     """
 
     def __init__(
-        self, num_workers: int | None = None, timeout_s: float = TIMEOUT_S, memory_bytes: int = MEMORY_BYTES
+        self,
+        num_workers: int | None = None,
+        timeout_s: float = TIMEOUT_S,
+        memory_bytes: int = MEMORY_BYTES,
+        jobs_per_worker: int = JOBS_PER_WORKER,
     ) -> None:
         """Start nothing yet. ``num_workers`` defaults to the processors this process may use, at most eight."""
         self.num_workers = num_workers or min(len(os.sched_getaffinity(0)), MOST_WORKERS)
-        self.timeout_s, self.memory_bytes = timeout_s, memory_bytes
+        self.timeout_s, self.memory_bytes, self.jobs_per_worker = timeout_s, memory_bytes, jobs_per_worker
         self._idle: list[_Worker] = []
         self._places = threading.BoundedSemaphore(self.num_workers)
         self._pid = os.getpid()
@@ -77,7 +84,10 @@ class Pool:
         with self._places:
             worker = self._take()
             outcome = worker.run(job, self.timeout_s)
-            if worker.is_usable and worker.num_jobs < JOBS_PER_WORKER:
+            if outcome.reason.endswith(_DIED):  # perhaps not of this job: once more, with a new worker
+                worker = _Worker(self.memory_bytes, self.timeout_s)
+                outcome = worker.run(job, self.timeout_s)
+            if worker.is_usable and worker.num_jobs < self.jobs_per_worker:
                 self._idle.append(worker)
             else:
                 worker.end()
@@ -177,7 +187,7 @@ class _Worker:
         self.end()
         timed_out = timed_out or self.process.returncode == -signal.SIGXCPU
         known = gold_read or job.grader != "strict"
-        reason = "timeout" if timed_out else "worker_died"
+        reason = "timeout" if timed_out else _DIED
         return Outcome(False if known else None, reason if known else f"gold_{reason}", timed_out)
 
     def _write(self, line: bytes, deadline: float) -> bool:

@@ -74,7 +74,7 @@ _WORD = re.compile(r"(per(?![a-z])|/)|(°[CFK]?|'{1,2}|[A-Za-zÅ]+)\.?\s*(?:\^\s
 _TRAILING = re.compile(
     r"(?P<number>.*?[\d)}%.!])\s*"
     r"(?P<unit>(?:°\s*(?:[CFK](?![a-z])|\\text\s*\{\s*[CFK]\s*\})?|'{1,2}|\^\s*\{?\s*(?:\\prime\s*){1,2}\}?"
-    r"|(?:[*/]?\s*\\text\s*\{[^{}]*\}\s*(?:\^\s*(?:\{\s*-?\d+\s*\}|-?\d))?\s*)+"
+    r"|(?:[*/]?\s*\\text\s*\{(?:[^{}\d]|\^-?\d)*\}\s*(?:\^\s*(?:\{\s*-?\d+\s*\}|-?\d))?\s*)+"
     r"|(?<![a-zA-Z\\}])(?:[a-zA-Z]{2,}\.?\s*)+(?:\^\s*(?:\{\s*-?\d\s*\}|-?\d))?))",
     re.DOTALL,
 )
@@ -101,7 +101,7 @@ def split_unit(text: str) -> tuple[str, Unit | None]:
     elif text.endswith("¤"):
         text, money = text[:-1].strip(), True
     found = _TRAILING.fullmatch(text)
-    if found is None:
+    if found is None or re.search(r"\\(?:sin|cos|tan|cot|sec|csc)(?![a-z])", text):
         return text, unit("dollar") if money else None
     written = found["unit"]
     if not written.startswith(("\\", "°", "'", "^", "*", "/")) and not _is_bare_unit(written):

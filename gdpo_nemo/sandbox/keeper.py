@@ -60,7 +60,6 @@ class Keeper:
         self,
         layers: Layers,
         *,
-        python: str = sys.executable,
         imports: Sequence[str] = WARM_IMPORTS,
         extra_paths: tuple[str, ...] = (),
         allow_exec: bool = False,
@@ -69,7 +68,6 @@ class Keeper:
 
         Args:
             layers: what keeps programs apart.
-            python: the interpreter.
             imports: modules that programs find loaded.
             extra_paths: what programs may read beside the interpreter and the system's libraries.
             allow_exec: whether programs may become other programs; for trusted ones.
@@ -95,7 +93,7 @@ class Keeper:
         package = str(Path(gdpo_nemo.__file__).resolve().parents[1])
         # The stack's limit must be there when the interpreter starts: the kernel lays out memory by it.
         shell = f'ulimit -s {STACK_KIB} 2>/dev/null; exec "$@"'
-        command = ["/bin/sh", "-c", shell, "sh", python, "-s", "-P", "-c", _BOOT, json.dumps(config), package]
+        command = ["/bin/sh", "-c", shell, "sh", sys.executable, "-s", "-P", "-c", _BOOT, json.dumps(config), package]
         try:
             self._process = subprocess.Popen(
                 command,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from queue import SimpleQueue
@@ -22,13 +21,12 @@ class LocalPool:
         layers: layer -> its state, as each worker reports it.
     """
 
-    def __init__(self, num_workers: int | None = None, *, mode: str = isolation.AUTO, python: str = "") -> None:
+    def __init__(self, num_workers: int | None = None, *, mode: str = isolation.AUTO) -> None:
         """Start the workers; by default one per core that this process may use.
 
         Args:
             num_workers: processes that run programs side by side.
             mode: the isolation, one of ``isolation.MODES``.
-            python: the interpreter, by default this one.
 
         Raises:
             SandboxError: the isolation does not hold here.
@@ -39,14 +37,13 @@ class LocalPool:
             num_workers = len(os.sched_getaffinity(0))
         if num_workers < 1:
             raise InputError(f"num_workers is {num_workers}, expected at least 1")
-        self._python = python or sys.executable
-        self.mode, first = isolation.start(mode, lambda layers: Worker(layers, python=self._python))
+        self.mode, first = isolation.start(mode, Worker)
         self.layers = first.states
         self._closed = False
         self._workers = [first]
         self._threads = ThreadPoolExecutor(num_workers, thread_name_prefix="gdpo-sandbox")
         chosen = isolation.layers_of(self.mode)
-        rest = [self._threads.submit(Worker, chosen, python=self._python) for _ in range(num_workers - 1)]
+        rest = [self._threads.submit(Worker, chosen) for _ in range(num_workers - 1)]
         try:
             self._workers += [future.result() for future in rest]
         except SandboxError:

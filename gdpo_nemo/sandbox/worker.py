@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
@@ -26,13 +25,13 @@ class Worker:
         states: layer -> its state.
     """
 
-    def __init__(self, layers: Layers, *, python: str = sys.executable) -> None:
+    def __init__(self, layers: Layers) -> None:
         """Start the plain zygote.
 
         Raises:
             SandboxError: a layer does not hold.
         """
-        self._layers, self._python = layers, python
+        self._layers = layers
         self._keepers: dict[bool, Keeper] = {}
         self.states = self._keeper(False).states
 
@@ -62,7 +61,7 @@ class Worker:
     def _keeper(self, numeric: bool) -> Keeper:
         if numeric not in self._keepers:
             imports = (*WARM_IMPORTS, "numpy") if numeric else WARM_IMPORTS
-            self._keepers[numeric] = Keeper(self._layers, python=self._python, imports=imports)
+            self._keepers[numeric] = Keeper(self._layers, imports=imports)
         return self._keepers[numeric]
 
     def _drop(self, numeric: bool) -> None:

@@ -136,12 +136,15 @@ class Zygote:
                 if len(descriptors) != NUM_DESCRIPTORS:
                     raise OSError(f"{len(descriptors)} descriptors came, expected {NUM_DESCRIPTORS}")
                 answer = self._run(json.loads(data), harness.Descriptors(*descriptors))
-            except (OSError, ValueError, KeyError, TypeError) as error:
+            except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
                 answer = {"failure": f"{type(error).__name__}: {error}"}
             finally:
                 for descriptor in descriptors:
                     os.close(descriptor)
+            clean = self._clean()
             self.sock.send(json.dumps(answer).encode())
+            if not clean:  # the next program must not find what this one left
+                return
 
     def _run(self, order: dict[str, Any], files: harness.Descriptors) -> dict[str, Any]:
         limits = order["limits"]
@@ -152,12 +155,13 @@ class Zygote:
             self._child(order, files)
         if pid < 0:
             raise OSError("no process can be forked")
-        stopped = self._wait(pid, started + limits["wall_s"], limits)
-        self._kill(pid)
-        _, status, usage = os.wait4(pid, 0)
+        try:
+            stopped = self._wait(pid, started + limits["wall_s"], limits)
+        finally:
+            self._kill(pid)
+            _, status, usage = os.wait4(pid, 0)
+            self._reap()
         wall_s = time.monotonic() - started
-        self._reap()
-        self._clean()
         if not self._ready[0]:
             return {"failure": f"the isolation of a program failed (wait status {status})"}
         signalled = os.WIFSIGNALED(status)
@@ -173,7 +177,6 @@ class Zygote:
 
     def _child(self, order: dict[str, Any], files: harness.Descriptors) -> None:
         try:
-            os.setsid()
             if self._restrict is not None and self._restrict():
                 return
             if self._alone is not None:
@@ -244,14 +247,20 @@ class Zygote:
             except ChildProcessError:
                 return
 
-    def _clean(self) -> None:
-        for entry in os.scandir(self._scratch):
-            _remove(entry.path, entry.is_dir(follow_symlinks=False))
+    def _clean(self) -> bool:
+        """Empty the scratch folder; whether that went well."""
+        try:
+            _open_up(self._scratch)
+            for entry in os.scandir(self._scratch):
+                _remove(entry.path, entry.is_dir(follow_symlinks=False))
+        except OSError:
+            return False
+        return True
 
 
 def _remove(path: str, is_folder: bool) -> None:
     if is_folder:  # at most MAX_SCRATCH_ENTRIES deep
-        os.chmod(path, 0o700)
+        _open_up(path)
         for entry in os.scandir(path):
             _remove(entry.path, entry.is_dir(follow_symlinks=False))
         os.rmdir(path)
@@ -259,9 +268,16 @@ def _remove(path: str, is_folder: bool) -> None:
         os.unlink(path)
 
 
+def _open_up(folder: str) -> None:
+    """Take back the rights to a folder that its program may have given away."""
+    if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
+        os.chmod(folder, 0o700)
+
+
 def _size(folder: str) -> int:
+    """Bytes of the files in a folder; 0 while its program has locked it."""
     size = 0
-    with os.scandir(folder) as entries:
+    with contextlib.suppress(PermissionError), os.scandir(folder) as entries:
         for entry in entries:
             with contextlib.suppress(FileNotFoundError):
                 size += entry.stat(follow_symlinks=False).st_size

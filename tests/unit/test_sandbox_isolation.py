@@ -1,0 +1,255 @@
+"""Each isolation mode that this machine has: what a program cannot do, and what is left when it is gone."""
+
+from __future__ import annotations
+
+import os
+import signal
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gdpo_nemo.errors import InputError, UnknownNameError
+from gdpo_nemo.sandbox import isolation
+from gdpo_nemo.sandbox.inside import seccomp, syscalls
+from gdpo_nemo.sandbox.jobs import Job, Limits, Sandbox, SandboxError, TestRun
+from gdpo_nemo.sandbox.keeper import Keeper
+from gdpo_nemo.sandbox.opening import check_name, open_sandbox
+from gdpo_nemo.sandbox.pool import LocalPool
+from gdpo_nemo.sandbox.probe import probe
+from gdpo_nemo.sandbox.worker import ATTEMPTS, Worker
+
+MODES = [mode for mode in isolation.MODES if mode != isolation.AUTO]
+SHORT = Limits(cpu_s=0.5, memory_mb=256)
+
+
+@pytest.fixture(scope="module", params=MODES)
+def pool(request: pytest.FixtureRequest) -> Iterator[LocalPool]:
+    try:
+        made = LocalPool(1, mode=request.param)
+    except SandboxError as error:
+        pytest.skip(f"{request.param} does not hold here: {error}")
+    with made:
+        assert isinstance(made, Sandbox)
+        yield made
+
+
+def run(pool: LocalPool, source: str, stdin: str = "", limits: Limits = SHORT) -> TestRun:
+    (result,) = pool.run([Job(source, (stdin,), limits=limits)])
+    assert result.failure is None
+    return result.runs[0]
+
+
+def descendants(pid: int) -> list[int]:
+    """The processes below one, as the kernel lists them."""
+    found = []
+    for each in Path(f"/proc/{pid}/task").iterdir():
+        for child in (each / "children").read_text().split():
+            found += [int(child), *descendants(int(child))]
+    return found
+
+
+def test_no_mode_lets_a_program_out() -> None:
+    report = probe()
+    assert {name: mode.breaches for name, mode in report.modes.items() if mode.holds and mode.breaches} == {}
+    assert report.chosen in isolation.AUTOMATIC, report.lines()
+    assert report.to_json() and any(line.startswith("auto: ") for line in report.lines())
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import ctypes; c = ctypes.CDLL(None); print(c.unshare(0x10000000))",
+        "import ctypes; c = ctypes.CDLL(None); print(c.ptrace(16, 1, 0, 0))",
+        "import ctypes; c = ctypes.CDLL(None); print(c.syscall({io_uring_setup}, 8, 0))",
+        "import ctypes; c = ctypes.CDLL(None); print(c.syscall({clone3}, 0, 0))",
+        "import ctypes; c = ctypes.CDLL(None); print(c.syscall({clone}, 0x10000011, 0, 0, 0, 0))",
+        "import ctypes; c = ctypes.CDLL(None); print(c.syscall({bpf}, 0, 0, 0))",
+        "import ctypes; c = ctypes.CDLL(None); print(c.memfd_create(b'x', 0))",
+        "import ctypes; c = ctypes.CDLL(None); print(c.mount(b'none', b'/', None, 1 << 18, None))",
+    ],
+)
+def test_the_kernel_refuses(pool: LocalPool, source: str) -> None:
+    table = syscalls.TABLES[syscalls.architecture()]
+    assert run(pool, source.replace("{", "{0[").replace("}", "]}").format(table)).stdout == b"-1\n"
+
+
+def test_nothing_of_the_caller_is_seen(pool: LocalPool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GDPO_SECRET", "secret-of-the-caller")
+    source = """
+import os, sys
+seen = repr(dict(os.environ)) + repr(sys.argv)
+for pid in ["self", "1", *map(str, range(os.getppid() - 3, os.getppid() + 3))]:
+    for name in ("environ", "cmdline", "maps"):
+        try: seen += open(f"/proc/{pid}/{name}", errors="replace").read()
+        except OSError: pass
+print("secret-of" in seen, "expected-answer" in seen, os.getuid() == 0 and os.path.exists("/proc/1/root/etc/shadow"))
+"""
+    assert run(pool, source).stdout == b"False False False\n"
+
+
+def test_the_memory_of_a_fork_holds_no_other_program_and_no_other_input(pool: LocalPool) -> None:
+    word = "zanzibar-"
+    (other,) = pool.run([Job(f"x = '{word}source'; print(input())", (f"{word}input",), limits=SHORT)])
+    assert other.runs[0].stdout == f"{word}input\n".encode()
+    scan = """
+import ctypes, re
+found = False
+try:
+    for line in open("/proc/self/maps"):
+        span, mode = line.split()[:2]
+        first, last = (int(each, 16) for each in span.split("-"))
+        if mode.startswith("rw") and "stack" not in line and last - first < 1 << 26:
+            memory = ctypes.string_at(first, last - first)
+            found = found or bool(re.search(b"(?s)zanziba[r]-(sou|inp)", memory))
+except OSError:
+    pass
+print(found)
+"""
+    assert run(pool, scan, limits=Limits()).stdout == b"False\n"
+
+
+def test_files_stay_in_the_scratch_folder_and_go_with_the_program(pool: LocalPool) -> None:
+    marker = Path(tempfile.gettempdir(), "gdpo-marker-of-a-test")
+    source = f"""
+for path in ({str(marker)!r}, "/etc/gdpo-marker", "/usr/gdpo-marker", "gdpo-marker"):
+    try: open(path, "w").write("x")
+    except OSError: pass
+print(open("gdpo-marker").read())
+"""
+    assert run(pool, source).stdout == b"x\n"
+    assert not marker.exists() and not Path("/etc/gdpo-marker").exists()
+    assert run(pool, "import os; print(os.path.exists('gdpo-marker'))").stdout == b"False\n"
+
+
+def test_no_process_outlives_its_test(pool: LocalPool) -> None:
+    source = """
+import os, time
+try:
+    for _ in range(5):
+        if os.fork() == 0:
+            os.setsid()
+            time.sleep(600)
+    print("forked")
+except OSError:
+    print("refused")
+"""
+    assert run(pool, source).stdout == (b"forked\n" if pool.can_fork else b"refused\n")
+    (worker,) = pool._workers
+    zygotes = [pid for keeper in worker.pids for pid in (keeper, *descendants(keeper))]
+    assert len(zygotes) == (2 if pool.mode in (isolation.FULL, isolation.NAMESPACES) else 1)
+
+
+@pytest.mark.parametrize(
+    ("source", "status"),
+    [
+        ("import os\nos.kill(os.getppid(), 9)", None),
+        ("import os\nos.kill(-1, 9)", "error"),
+        ("import signal\nfor n in (2, 10, 14, 15, 24): signal.signal(n, signal.SIG_IGN)\nwhile True: pass", "timeout"),
+        (
+            "import threading\nwhile True:\n    threading.Thread(target=lambda: [0 for _ in iter(int, 1)]).start()",
+            "timeout",
+        ),
+        ("import resource\nresource.setrlimit(resource.RLIMIT_CPU, (-1, -1))", "error"),
+        (
+            "f = [open(0, closefd=False) for _ in range(100)]\ng = [open('x' + str(i), 'w') for i in range(100)]",
+            "error",
+        ),
+        ("f = open('big', 'wb')\nwhile True: f.write(b'x' * 1000000)", "output_limit"),
+        ("import os\nos.close(0); os.close(1); os.closerange(0, 64)", "ok"),
+        ("import os\nos.chmod('.', 0); open('x', 'w')", "error"),
+        ("import sys\nsys.exit('bye')", "error"),
+        ("class E(Exception):\n    def __str__(self): raise E\nraise E", "error"),
+        ("raise MemoryError", "memory"),
+        ("import gc, sys\nfor o in gc.get_objects():\n    try: o.clear()\n    except BaseException: 0", None),
+    ],
+)
+def test_a_hostile_program_harms_only_itself(pool: LocalPool, source: str, status: str | None) -> None:
+    ended = run(pool, source, limits=Limits(cpu_s=0.5, memory_mb=256, processes=16))
+    assert status is None or ended.status == status, ended
+    assert run(pool, "print(input())", "still here").stdout == b"still here\n"
+
+
+def test_endless_recursion_is_an_error(pool: LocalPool) -> None:
+    assert run(pool, "def f(): return f()\nf()", limits=Limits()).status == "error"
+
+
+def test_processes_share_one_memory_limit(pool: LocalPool) -> None:
+    if not pool.can_fork:
+        pytest.skip("no processes in this mode")
+    source = "import os\nfor _ in range(3): os.fork()\nx = bytearray(100 << 20)\nwhile True: pass"
+    assert run(pool, source, limits=Limits(cpu_s=20.0, memory_mb=256)).status == "memory"
+
+
+def test_the_budget_of_a_program_ends_its_time_outs() -> None:
+    (result,) = open_sandbox("local").run([Job("while True: pass", ("",) * 9, limits=Limits(cpu_s=0.2, budget_s=0.3))])
+    assert [each.status for each in result.runs] == ["timeout"] * 9
+    assert [each.cpu_s > 0 for each in result.runs] == [True, True] + [False] * 7
+
+
+def test_a_program_that_sleeps_times_out_by_the_wall_clock() -> None:
+    limits = Limits(cpu_s=0.1, wall_factor=2.0)
+    (result,) = open_sandbox("local").run([Job("import time\ntime.sleep(100)", ("",), limits=limits)])
+    assert result.runs[0].status == "timeout" and result.runs[0].cpu_s < 0.1
+
+
+def test_a_zygote_that_is_lost_is_replaced_and_the_test_run_again() -> None:
+    _, worker = isolation.start(isolation.AUTO, Worker)
+    (pid,) = worker.pids
+    os.kill(pid, signal.SIGKILL)
+    assert worker.run(Job("print(1)", ("",))).runs[0].stdout == b"1\n"
+    assert worker.pids != (pid,)
+    worker.close()
+
+
+def test_a_zygote_that_is_lost_every_time_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, worker = isolation.start(isolation.AUTO, Worker)
+    run, lost = Keeper.run, []
+
+    def kill_first(keeper: Keeper, *arguments: object) -> object:
+        lost.append(keeper.pid)
+        os.kill(keeper.pid, signal.SIGKILL)
+        return run(keeper, *arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Keeper, "run", kill_first)
+    result = worker.run(Job("print(1)", ("",)))
+    assert result.runs == () and f"{ATTEMPTS} attempts" in str(result.failure)
+    assert len(set(lost)) == ATTEMPTS
+    worker.close()
+
+
+def test_closing_leaves_no_process_and_no_folder() -> None:
+    with LocalPool(1) as pool:
+        pids = [each for pid in pool._workers[0].pids for each in (pid, *descendants(pid))]
+        scratch = Path(pool._workers[0]._keepers[False]._scratch)
+        assert scratch.is_dir()
+    assert not scratch.exists()
+    assert not [pid for pid in pids if Path(f"/proc/{pid}").exists()]
+    with pytest.raises(SandboxError, match="closed"):
+        pool.run([Job("pass", ("",))])
+
+
+@pytest.mark.parametrize("arch", list(syscalls.TABLES))
+def test_the_filter_of_each_architecture_is_well_formed(arch: str) -> None:
+    """Every jump lands inside the program, and every path ends in a verdict."""
+    for code in (seccomp.base_filter(arch), seccomp.AloneFilter(arch)._code):
+        size = len(code) // 8
+        rows = [(code[8 * i] | code[8 * i + 1] << 8, code[8 * i + 2], code[8 * i + 3]) for i in range(size)]
+        assert 4 < size < 4096 and rows[-1][0] == 6
+        assert all(op in (6, 32) or (i + 1 + max(yes, no) < size) for i, (op, yes, no) in enumerate(rows))
+
+
+def test_aarch64_and_x86_64_deny_the_same_calls() -> None:
+    missing = {name for name in seccomp.DENIED + seccomp.EXEC if name not in syscalls.TABLES["aarch64"]}
+    assert missing == {"mknod", "uselib", "iopl", "ioperm", "modify_ldt"}
+    assert not [name for name in seccomp.DENIED + seccomp.EXEC if name not in syscalls.TABLES["x86_64"]]
+
+
+def test_names_that_mean_nothing_are_refused() -> None:
+    for refused in (lambda: LocalPool(1, mode="docker"), lambda: check_name("gvisor")):
+        with pytest.raises(UnknownNameError):
+            refused()
+    for limits in ({"cpu_s": 0}, {"wall_factor": 0.5}, {"files": 3}, {"memory_mb": -1}):
+        with pytest.raises(InputError, match=next(iter(limits))):
+            Limits(**limits)

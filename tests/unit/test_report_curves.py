@@ -9,7 +9,7 @@ import pytest
 from matplotlib.collections import PolyCollection
 
 from gdpo_nemo.errors import UnknownNameError
-from gdpo_nemo.report.figures.curves import curves_of, draw_curves, quartiles, to_csv, write_curves
+from gdpo_nemo.report.figures.curves import MAX_POINTS, curves_of, draw_curves, quartiles, to_csv, write_curves
 from gdpo_nemo.report.figures.style import colours
 from gdpo_nemo.report.spec import Column, ReportSpec
 from gdpo_nemo.report.training import read_training
@@ -172,3 +172,18 @@ def test_a_curve_that_no_run_logged_is_an_error_that_names_what_there_is(tmp_pat
     )
     with pytest.raises(UnknownNameError, match=named):
         read_curves(make_spec(tmp_path, ("gdpo",), curves=(asked,)))
+
+
+def test_long_runs_are_drawn_at_some_steps_and_the_last_and_listed_at_all(tmp_path):
+    num_steps = 2 * MAX_POINTS + 1
+    for seed in range(2):
+        values = np.linspace(seed, 1, num_steps).tolist()
+        write_metrics(tmp_path / "gdpo" / f"seed{seed}", format=values, correct=values)
+    spec = make_spec(tmp_path, ("gdpo",))
+    curves = read_curves(spec)
+    figure = draw_curves(spec, curves)
+    for line in panels(figure)[0].lines:
+        steps = line.get_xdata()
+        assert (steps[0], steps[1], steps[-1]) == (1, 4, num_steps) and len(steps) <= MAX_POINTS + 1
+    assert "One step in 3 is drawn." in figure.get_supxlabel()
+    assert len(to_csv(curves).splitlines()) == 1 + 4 * num_steps

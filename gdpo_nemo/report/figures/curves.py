@@ -14,6 +14,7 @@ import io
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 
 MAX_PANELS_PER_ROW = 3
 MARGIN = 0.04
+MAX_POINTS = 240
+QUARTILES = (0.25, 0.5, 0.75)
 NOTE = "Thick line: median over seeds. Band: inter-quartile range. Thin lines: single seeds. Not smoothed."
 TITLES = {"length/max": "longest response of the batch", "length/mean": "mean response length"}
 UNITS = {"length/max": "tokens", "length/mean": "tokens"}
@@ -75,23 +78,34 @@ def to_csv(curves: Sequence[Curve]) -> str:
     writer = csv.writer(buffer, lineterminator="\n")
     writer.writerow(["arm", "seed", "step", "name", "value"])
     for curve in curves:
-        for step, value in zip(curve.steps_T.tolist(), curve.values_T.tolist(), strict=True):
-            writer.writerow([curve.arm, curve.seed, int(step), curve.name, "" if math.isnan(value) else repr(value)])
+        values = ["" if math.isnan(value) else repr(value) for value in curve.values_T.tolist()]
+        steps = curve.steps_T.astype(np.int64).tolist()
+        writer.writerows(
+            (curve.arm, curve.seed, step, curve.name, value) for step, value in zip(steps, values, strict=True)
+        )
     return buffer.getvalue()
 
 
 def quartiles(curves: Sequence[Curve]) -> tuple[FloatArray, FloatArray]:
     """Steps that every curve has reached, and [3, steps]: lower quartile, median, upper quartile over seeds."""
-    steps = sorted(set.intersection(*(set(curve.steps_T.tolist()) for curve in curves)))
-    table_S_T = np.full((len(curves), len(steps)), np.nan)
-    for s, curve in enumerate(curves):
-        at = dict(zip(curve.steps_T.tolist(), curve.values_T.tolist(), strict=True))
-        table_S_T[s] = [at[step] for step in steps]
+    steps = reduce(np.intersect1d, (curve.steps_T for curve in curves))
+    table_S_T = np.stack([curve.values_T[np.searchsorted(curve.steps_T, steps)] for curve in curves])
+    num_graded_T = (~np.isnan(table_S_T)).sum(axis=0)
     summary = np.full((3, len(steps)), np.nan)
-    some = ~np.isnan(table_S_T).all(axis=0)
+    whole, some = num_graded_T == len(curves), (num_graded_T > 0) & (num_graded_T < len(curves))
+    summary[:, whole] = np.quantile(table_S_T[:, whole], QUARTILES, axis=0)
     if some.any():
-        summary[:, some] = np.nanquantile(table_S_T[:, some], [0.25, 0.5, 0.75], axis=0)
-    return np.array(steps), summary
+        summary[:, some] = np.nanquantile(table_S_T[:, some], QUARTILES, axis=0)
+    return steps, summary
+
+
+def drawn_steps(curves: Sequence[Curve]) -> tuple[FloatArray, int]:
+    """The steps to draw, at most ``MAX_POINTS`` and the last one, and k where that is every k-th."""
+    steps = np.unique(np.concatenate([curve.steps_T for curve in curves]))
+    every = math.ceil(len(steps) / MAX_POINTS)
+    keep = np.arange(len(steps)) % every == 0
+    keep[-1] = True
+    return steps[keep], every
 
 
 def write_curves(spec: ReportSpec, curves: Sequence[Curve], stem: Path) -> None:
@@ -128,7 +142,9 @@ def draw_curves(spec: ReportSpec, curves: Sequence[Curve]) -> Figure:
         handles.append(Line2D([], [], color=palette[arm], linewidth=2.2, label=label))
     per_row = max(1, round(width / 2.8))
     figure.legend(handles=handles, loc="outside upper center", ncols=min(len(arms), per_row), frameon=False)
-    figure.supxlabel((style.SYNTHETIC if spec.synthetic else "") + NOTE, fontsize=8, color="0.35")
+    every = drawn_steps(curves)[1] if curves else 1
+    thinned = f" One step in {every} is drawn." if every > 1 else ""
+    figure.supxlabel((style.SYNTHETIC if spec.synthetic else "") + NOTE + thinned, fontsize=8, color="0.35")
     return figure
 
 
@@ -139,20 +155,24 @@ def _draw_panel(
     panel.set_xlabel("training step")
     panel.set_ylabel(axis_label(name))
     style.plain(panel)
-    drawn = False
+    named = [curve for curve in curves if curve.name == name]
+    if not named:
+        panel.text(0.5, 0.5, "no finished step yet", transform=panel.transAxes, ha="center", color="0.4")
+        return
+    shown, _ = drawn_steps(named)
     for z, arm in enumerate(arms):
-        own = [curve for curve in curves if curve.arm == arm and curve.name == name]
+        own = [curve for curve in named if curve.arm == arm]
         look: dict[str, Any] = {"color": palette[arm], "solid_capstyle": "round"}
         for curve in own:
-            panel.plot(curve.steps_T, curve.values_T, linewidth=0.7, alpha=0.45, zorder=2 + z / 100, **look)
+            keep = np.isin(curve.steps_T, shown)
+            panel.plot(curve.steps_T[keep], curve.values_T[keep], linewidth=0.7, alpha=0.45, zorder=2 + z / 100, **look)
         if own:
-            drawn = True
-            steps, (lower, median, upper) = quartiles(own)
+            steps, summary_3_T = quartiles(own)
+            keep = np.isin(steps, shown)
+            steps, (lower, median, upper) = steps[keep], summary_3_T[:, keep]
             if len(own) > 1:
                 panel.fill_between(steps, lower, upper, color=palette[arm], alpha=0.18, linewidth=0, zorder=1.5)
             panel.plot(steps, median, linewidth=2.0, zorder=3 + z / 100, **look)
-    if not drawn:
-        panel.text(0.5, 0.5, "no finished step yet", transform=panel.transAxes, ha="center", color="0.4")
 
 
 def _set_range(panel: Axes, declared: tuple[float, float] | None) -> None:

@@ -1,0 +1,101 @@
+"""From what a report has read to its page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from gdpo_nemo.files import write_text
+from gdpo_nemo.report import stability
+from gdpo_nemo.report.captions import SCALES, model_label
+from gdpo_nemo.report.figures.curves import curves_of
+from gdpo_nemo.report.page.document import Grid, PageDocument
+from gdpo_nemo.report.page.health import read_health
+from gdpo_nemo.report.page.history import provenance_grids
+from gdpo_nemo.report.page.render import render_page
+from gdpo_nemo.report.page.traces import trace_cells
+from gdpo_nemo.report.samples import run_name
+from gdpo_nemo.report.spec import ReportSpec
+from gdpo_nemo.report.stability import ArmStability
+from gdpo_nemo.report.table import Part, Table
+from gdpo_nemo.report.training import Training
+from gdpo_nemo.report.verdict import Verdict
+from gdpo_nemo.run_dir import RunDir
+
+NAME = "report.html"
+
+
+def build_page(
+    specs: Sequence[ReportSpec],
+    parts: Sequence[Part],
+    table: Table | None,
+    verdicts: Sequence[Verdict],
+    trainings: Mapping[str, Mapping[tuple[str, int], Training]],
+    steady: Mapping[str, Sequence[ArmStability]],
+    out: Path,
+) -> Path:
+    """Write ``report.html`` under ``out`` and return its path.
+
+    Args:
+        specs: one per model.
+        parts: those that the table was built from; none for curves alone.
+        table: of all parts; None for curves alone.
+        verdicts: on the claims of all parts.
+        trainings: model -> what its runs logged.
+        steady: model -> stability of its arms.
+        out: folder of the report; paths on the page start there.
+    """
+    path = out / NAME
+    write_text(path, render_page(collect(specs, parts, table, verdicts, trainings, steady, out)))
+    return path
+
+
+def collect(
+    specs: Sequence[ReportSpec],
+    parts: Sequence[Part],
+    table: Table | None,
+    verdicts: Sequence[Verdict],
+    trainings: Mapping[str, Mapping[tuple[str, int], Training]],
+    steady: Mapping[str, Sequence[ArmStability]],
+    out: Path,
+) -> PageDocument:
+    """What the page shows; see ``build_page``."""
+    first = specs[0]
+    names = {spec.model: model_label(spec) for spec in specs}
+    traced = trace_cells(parts, out)
+    arms = dict.fromkeys(arm for spec in specs for arm, _ in spec.runs)
+    curves = {spec.model: curves_of(spec, trainings.get(spec.model, {})) for spec in specs}
+    health = {model: read_health(own) for model, own in trainings.items()}
+    return PageDocument(
+        title=first.title,
+        lead=(f"Experiment {first.experiment}, model {', '.join(names.values())}.", SCALES[first.scale]),
+        labels={arm: first.labels.get(arm, arm) for arm in arms},
+        verdicts=tuple(verdicts),
+        tables=(table,) if table else (),
+        curves={names[model]: tuple(own) for model, own in curves.items() if own},
+        ranges=first.reward_ranges,
+        stability={names[model]: _stability(own, first.labels) for model, own in steady.items()},
+        health={names[model]: own for model, own in health.items() if own},
+        deviations=tuple(
+            (one.name, one.text + (f" (expected: {one.expected})" if one.expected else "")) for one in first.deviations
+        ),
+        provenance=provenance_grids(_records(specs)),
+        questions=traced.questions,
+        samples=traced.samples,
+        traces=traced.traces,
+        synthetic=bool(table and table.synthetic),
+    )
+
+
+def _stability(arms: Sequence[ArmStability], labels: Mapping[str, str]) -> Grid:
+    headings, lines = stability.rows(arms, labels)
+    return Grid(tuple(headings), tuple(map(tuple, lines)), (stability.NOTE,))
+
+
+def _records(specs: Sequence[ReportSpec]) -> dict[str, dict[str, object]]:
+    records = {}
+    for spec in specs:
+        for path in ([spec.base] if spec.base else []) + [*spec.runs.values()]:
+            name = f"{spec.model}/{run_name(path)}" if len(specs) > 1 else run_name(path)
+            records[name] = RunDir(path).provenance()
+    return records

@@ -77,8 +77,11 @@ class Benchmark(ABC):
         """All questions: ``row_id``, ``messages``, ``gold``, perhaps ``group``, and what grading needs; JSON-able."""
 
     @abstractmethod
-    def grade(self, samples: Sequence[Sample], grader: str) -> Iterable[RewardVector]:
-        """Scores of many samples, one after the other in their order; what comes is written down at once."""
+    def grade(self, samples: Iterable[Sample], grader: str) -> Iterable[RewardVector]:
+        """Scores of many samples, one after the other in their order; what comes is written down at once.
+
+        Samples are read as they are asked for; a pool may run ahead by some.
+        """
 
     async def answer(self, question: Row, ask: Ask) -> Mapping[str, Any]:
         """One sample; several calls where a conversation depends on its answers.

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
 from typing import Any
@@ -116,7 +116,7 @@ def missing_samples(store: EvaluationStore, questions: Sequence[Row]) -> list[tu
     """
     position = {row["row_id"]: q for q, row in enumerate(questions)}
     done: set[tuple[int, int]] = set()
-    for row in store.generations():
+    for row in store.each_generation():
         key = (position.get(row["row_id"], -1), row["index"])
         if key in done or key[0] < 0 or not 0 <= key[1] < store.samples_per_question:
             what = "a second answer" if key in done else "an answer that was not asked for"
@@ -219,8 +219,7 @@ def rescore(benchmark: Benchmark, store: EvaluationStore, grader: str) -> tuple[
     if grader not in benchmark.graders:
         raise UnknownNameError(f"grader of {benchmark.name}", grader, benchmark.graders)
     with store.lock():
-        samples = _samples(store)
-        new = [_row(sample, vector) for sample, vector in zip(samples, benchmark.grade(samples, grader), strict=True)]
+        new = list(_graded(benchmark, store, grader))
         name, version = grader, 1
         while name in store.graders() and store.scores(name) != new:
             version += 1
@@ -240,35 +239,49 @@ def changes(store: EvaluationStore, grader: str) -> dict[str, int]:
     return dict(differing)
 
 
-def _samples(store: EvaluationStore, without: frozenset[tuple[str, int]] = frozenset()) -> list[Sample]:
+def _graded(
+    benchmark: Benchmark, store: EvaluationStore, grader: str, without: Container[tuple[str, int]] = ()
+) -> Iterator[dict[str, Any]]:
+    """Rows of scores of all answers but some, as the grader gives them."""
     by_id = {row["row_id"]: row for row in store.questions()}
-    rows = [row for row in store.generations() if (row["row_id"], row["index"]) not in without]
-    return [Sample(by_id[row["row_id"]], row) for row in rows]
+    under_way: deque[tuple[str, int]] = deque()
+
+    def samples() -> Iterator[Sample]:
+        for row in store.each_generation():
+            key = (row["row_id"], row["index"])
+            if key not in without:
+                under_way.append(key)
+                yield Sample(by_id[key[0]], row)
+
+    for vector in benchmark.grade(samples(), grader):
+        yield score_row(*under_way.popleft(), vector)
+    if under_way:
+        raise RuntimeError(f"grader {grader} of {benchmark.name} gave no score for {under_way[0]}")
 
 
 def _grade_new(benchmark: Benchmark, store: EvaluationStore, grader: str) -> None:
     graded = frozenset((row["row_id"], row["index"]) for row in store.scores())
-    samples = _samples(store, graded)
-    if samples:
-        rows = (_row(sample, vector) for sample, vector in zip(samples, benchmark.grade(samples, grader), strict=True))
-        while some := list(islice(rows, SCORES_AT_ONCE)):
-            store.append_scores(some, grader)
-
-
-def _row(sample: Sample, vector: Any) -> dict[str, Any]:
-    return score_row(sample.generation["row_id"], sample.generation["index"], vector)
+    if all((row["row_id"], row["index"]) in graded for row in store.each_generation()):
+        return
+    rows = _graded(benchmark, store, grader, graded)
+    while some := list(islice(rows, SCORES_AT_ONCE)):
+        store.append_scores(some, grader)
 
 
 def _finish(
     store: EvaluationStore, numbers: Sequence[Number], num_missing: int, failures: Sequence[Mapping[str, Any]]
 ) -> None:
-    generations = store.generations()
+    answered = empty = truncated = 0
+    for row in store.each_generation():
+        answered += 1
+        empty += not row["response"]
+        truncated += bool(row.get("truncated"))
     counts = {
-        "answered": len(generations),
+        "answered": answered,
         "missing": num_missing,
         "failed": len(failures),
-        "empty": sum(not row["response"] for row in generations),
-        "truncated": sum(bool(row.get("truncated")) for row in generations),
+        "empty": empty,
+        "truncated": truncated,
         "numbers": [asdict(number) for number in numbers],
     }
     store.finish("incomplete" if num_missing else "complete", counts)

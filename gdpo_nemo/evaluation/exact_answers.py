@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +55,7 @@ class ExactAnswers(Benchmark):
         """All rows of the file."""
         return self._questions
 
-    def grade(self, samples: Sequence[Sample], grader: str) -> Iterator[RewardVector]:
+    def grade(self, samples: Iterable[Sample], grader: str) -> Iterator[RewardVector]:
         """``correct`` is 1 or 0."""
         for question, generation in samples:
             said, gold = str(generation["response"]).strip(), question["gold"].strip()

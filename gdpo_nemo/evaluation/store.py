@@ -134,7 +134,11 @@ class EvaluationStore:
 
     def generations(self) -> list[dict[str, Any]]:
         """The answers so far, in the order of finishing."""
-        return list(self._rows("generations", ("row_id", "index", "response")))
+        return list(self.each_generation())
+
+    def each_generation(self) -> Iterator[dict[str, Any]]:
+        """The same one by one: long answers need not fit into memory together."""
+        return self._rows("generations", ("row_id", "index", "response"))
 
     def scores(self, grader: str | None = None) -> list[dict[str, Any]]:
         """The scores of a grader, by default that of the header.

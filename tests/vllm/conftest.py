@@ -36,13 +36,16 @@ def environment():
 
 
 @pytest.fixture(scope="session")
-def model(tmp_path_factory):
-    """The weights in Hugging Face format, which vLLM reads."""
+def model():
+    """The weights in Hugging Face format, which vLLM reads; made once, as reading the package's own takes minutes."""
     from gdpo_nemo.models.pretrained import load_pretrained, save
 
-    folder = tmp_path_factory.mktemp("smollm2")
-    loaded, tokenizer = load_pretrained("smollm2")
-    save(loaded.bfloat16(), tokenizer, folder)
+    folder = ROOT / "build" / "smollm2"
+    if not folder.exists():
+        partial = folder.with_name(f"smollm2.{os.getpid()}")
+        loaded, tokenizer = load_pretrained("smollm2")
+        save(loaded.bfloat16(), tokenizer, partial)
+        partial.rename(folder)
     return folder
 
 

@@ -6,7 +6,7 @@ import asyncio
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from itertools import zip_longest
+from itertools import islice, zip_longest
 from typing import Any
 
 import numpy as np
@@ -93,10 +93,11 @@ class Bfcl(Benchmark):
 
         return await conversation.multi_turn(entry, ask, self.style, execute)
 
-    def grade(self, samples: Sequence[Sample], grader: str) -> Iterable[RewardVector]:
+    def grade(self, samples: Iterable[Sample], grader: str) -> Iterable[RewardVector]:
         """``correct``, ``corrected``, ``correct_format`` and ``correct_format_strict`` of each sample."""
-        for start in range(0, len(samples), CHECKED_AT_ONCE):
-            yield from self._grade_some(samples[start : start + CHECKED_AT_ONCE])
+        coming = iter(samples)
+        while some := list(islice(coming, CHECKED_AT_ONCE)):
+            yield from self._grade_some(some)
 
     def _grade_some(self, samples: Sequence[Sample]) -> Iterator[RewardVector]:
         single = [sample for sample in samples if not is_multi_turn(sample.question["group"])]

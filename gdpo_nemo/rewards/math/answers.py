@@ -133,6 +133,21 @@ def pieces(text: str) -> list[tuple[str, int]]:
     return result
 
 
+def is_balanced(text: str, strict: bool = False) -> bool:
+    """Whether every bracket closes; ``strict``: with its own kind, so that a half-open interval is not balanced."""
+    expected: list[str] = []
+    for piece, _ in pieces(text):
+        if piece in _OPENING:
+            expected.append(_CLOSING[_OPENING.index(piece)])
+        elif piece in _CLOSING:
+            if not expected:
+                return False
+            other = expected.pop()
+            if piece != other and (strict or {piece, other} != {")", "]"}):
+                return False
+    return not expected
+
+
 def _read(text: str, depth: int) -> Answer:
     text = _bare(text)
     if depth > _MOST_DEPTH or not text:

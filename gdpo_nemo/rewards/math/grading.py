@@ -16,8 +16,8 @@ from functools import lru_cache
 from typing import Final
 
 from gdpo_nemo.errors import InputError, UnknownNameError
-from gdpo_nemo.rewards.math.answers import Answer, Leaf, Phrase, Prose, pieces, read
-from gdpo_nemo.rewards.math.comparison import compare, exactly, undecided
+from gdpo_nemo.rewards.math.answers import Answer, Leaf, Phrase, Prose, is_balanced, read
+from gdpo_nemo.rewards.math.comparison import compare, exactly, leaves, undecided
 from gdpo_nemo.rewards.math.exact import Number, number, same
 from gdpo_nemo.rewards.math.extraction import final_answer
 from gdpo_nemo.rewards.math.notation import clean, key
@@ -215,14 +215,13 @@ def _gold(text: str) -> _Gold:
     cleaned = clean(text)
     answer = read(cleaned)
     problem = ""
-    depths = [depth for _, depth in pieces(cleaned)]
     if not cleaned:
         problem = "gold_empty"
     elif isinstance(answer, Prose):
         problem = "gold_prose"
     elif isinstance(answer, Phrase) and _PLACEHOLDER.fullmatch(answer.words):
         problem = "gold_placeholder"
-    elif min(depths) < 0 or pieces(cleaned + " ")[-1][1] != 0:
+    elif not is_balanced(cleaned) or not all(is_balanced(leaf.text, strict=True) for leaf in leaves(answer)):
         problem = "gold_unbalanced"
     value = number(answer.text) if isinstance(answer, Leaf) and answer == Leaf(answer.text) else None
     return _Gold(text, cleaned, answer, problem, value)

@@ -74,16 +74,14 @@ def curves_of(spec: ReportSpec, trainings: Mapping[tuple[str, int], Training]) -
 
 def to_csv(curves: Sequence[Curve]) -> str:
     """Long format; an ungraded step has an empty value."""
-    buffer = io.StringIO()
-    writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(["arm", "seed", "step", "name", "value"])
+    lines = ["arm,seed,step,name,value"]
     for curve in curves:
-        values = ["" if math.isnan(value) else repr(value) for value in curve.values_T.tolist()]
-        steps = curve.steps_T.astype(np.int64).tolist()
-        writer.writerows(
-            (curve.arm, curve.seed, step, curve.name, value) for step, value in zip(steps, values, strict=True)
-        )
-    return buffer.getvalue()
+        who, what = _csv(curve.arm, curve.seed), _csv(curve.name)
+        steps, values = curve.steps_T.astype(np.int64).tolist(), curve.values_T.tolist()
+        lines += [
+            f"{who},{step},{what},{'' if value != value else value}" for step, value in zip(steps, values, strict=True)
+        ]
+    return "\n".join([*lines, ""])
 
 
 def quartiles(curves: Sequence[Curve]) -> tuple[FloatArray, FloatArray]:
@@ -146,6 +144,12 @@ def draw_curves(spec: ReportSpec, curves: Sequence[Curve]) -> Figure:
     thinned = f" One step in {every} is drawn." if every > 1 else ""
     figure.supxlabel((style.SYNTHETIC if spec.synthetic else "") + NOTE + thinned, fontsize=8, color="0.35")
     return figure
+
+
+def _csv(*fields: str | int) -> str:
+    buffer = io.StringIO()
+    csv.writer(buffer, lineterminator="").writerow(fields)
+    return buffer.getvalue()
 
 
 def _draw_panel(

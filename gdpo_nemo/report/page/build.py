@@ -83,7 +83,7 @@ def collect(
         questions=traced.questions,
         samples=traced.samples,
         traces=traced.traces,
-        synthetic=bool(table and table.synthetic),
+        synthetic=first.synthetic or bool(table and table.synthetic),
     )
 
 

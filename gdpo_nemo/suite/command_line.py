@@ -17,8 +17,7 @@ from typing import NoReturn
 import gdpo_nemo
 from gdpo_nemo import tracking
 from gdpo_nemo.errors import GdpoError, UnknownNameError, UsageError
-from gdpo_nemo.report.spec import Exhibit
-from gdpo_nemo.suite import exhibits, planning, programs, reporting, running, status
+from gdpo_nemo.suite import exhibit_commands, planning, programs, reporting, running, status
 from gdpo_nemo.suite.answer import Answer
 from gdpo_nemo.suite.commands import CLUSTER_COMMANDS, COMMANDS, LIST, TOOLS, Command, Tool
 from gdpo_nemo.suite.experiment import Experiment
@@ -72,8 +71,10 @@ def _answer(arguments: list[str], experiment: Experiment | None) -> tuple[Answer
             raise UnknownNameError(f"option of {options.command}", override.split("=")[0], known)
         if "=" not in override or not hasattr(options, "overrides"):
             raise UsageError(f"{options.command} does not take {override!r}; see {program} {options.command} --help")
-    if options.command in ("report", "check") and (asked := _exhibits(options, experiment)):
-        return asked, options.json
+    if options.command in ("report", "check"):
+        about_paper = exhibit_commands.answer(options, experiment, _target(options, experiment))
+        if about_paper is not None:
+            return about_paper, options.json
     if options.command in CLUSTER_COMMANDS or _on_cluster(options, experiment):
         return _cluster_answer(experiment, options, overrides), options.json
     if options.command in TOOLS:
@@ -96,28 +97,9 @@ def _dispatch(selection: Selection, options: argparse.Namespace, again: str) -> 
         case "status":
             return status.status(selection)
         case "report":
-            return reporting.report(selection, page=options.html)
+            return reporting.report(selection, page=options.html, sweep=options.sweep)
         case _:
             return reporting.check(selection)
-
-
-def _exhibits(options: argparse.Namespace, experiment: Experiment | None) -> Answer | None:
-    """The answer about tables and figures of the paper; None where the command is about another scale."""
-    target = _target(options, experiment)
-    chosen: Sequence[Exhibit]
-    if experiment is None and target in (known := exhibits.declared()):
-        program, exhibit = known[target]
-        found, chosen = program.experiment, [exhibit]
-    elif options.scale == exhibits.PAPER:
-        found = experiment or programs.find(target).experiment
-        chosen = found.exhibits
-    else:
-        return None
-    out = options.out or Path("runs")
-    seeds = parse_seeds(options.seeds) if options.seeds else None
-    if options.command == "check":
-        return reporting.check_exhibits(found, chosen, out, seeds)
-    return reporting.report_exhibits(found, chosen, out, seeds, options.allow_incomplete, options.html)
 
 
 def _on_cluster(options: argparse.Namespace, experiment: Experiment | None) -> bool:
@@ -246,12 +228,7 @@ def build_parser(program: str, experiment: Experiment | None, wanted: str = "") 
         if isinstance(command, Command) and command.starts_runs:
             _add_running(own)
         if name == "report":
-            own.add_argument("--html", action="store_true", help="write report.html too: one file, no network")
-            own.add_argument(
-                "--allow-incomplete",
-                action="store_true",
-                help="use evaluations with failed requests, and show how many",
-            )
+            exhibit_commands.add_arguments(own)
         if name == "plan":
             own.add_argument(
                 "--cluster", metavar="4n8g", help="a file of configs/cluster/ (default: the smallest that fits)"

@@ -1,0 +1,111 @@
+"""``report`` and ``check`` of the paper's tables and figures, run or not."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from gdpo_nemo.errors import OutsideBandError, PrerequisiteError, UsageError
+from gdpo_nemo.report.spec import Exhibit
+from gdpo_nemo.suite import exhibits, programs
+from gdpo_nemo.suite.answer import Answer, shortened
+from gdpo_nemo.suite.experiment import Experiment
+from gdpo_nemo.suite.grid import parse_seeds
+from gdpo_nemo.suite.reporting import written
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What ``report`` takes besides a selection of runs."""
+    parser.add_argument("--html", action="store_true", help="write report.html too: one file, no network")
+    parser.add_argument(
+        "--allow-incomplete", action="store_true", help="use evaluations with failed requests, and show how many"
+    )
+    parser.add_argument(
+        "--sweep",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="DIR",
+        help="a folder of the same runs with another learning rate; may be given several times",
+    )
+
+
+def answer(options: argparse.Namespace, experiment: Experiment | None, target: str) -> Answer | None:
+    """The answer about tables and figures of the paper; None where the command is about another scale."""
+    chosen: Sequence[Exhibit]
+    if experiment is None and target in (known := exhibits.declared()):
+        program, exhibit = known[target]
+        found, chosen = program.experiment, [exhibit]
+    elif options.scale == exhibits.PAPER:
+        found = experiment or programs.find(target).experiment
+        chosen = found.exhibits
+    else:
+        return None
+    out = options.out or Path("runs")
+    seeds = parse_seeds(options.seeds) if options.seeds else None
+    if options.command == "check":
+        return check_exhibits(found, chosen, out, seeds)
+    return report_exhibits(found, chosen, out, seeds, options.allow_incomplete, options.html)
+
+
+def report_exhibits(
+    experiment: Experiment,
+    chosen: Sequence[Exhibit],
+    out: Path,
+    seeds: Sequence[int] | None = None,
+    allow_incomplete: bool = False,
+    page: bool = False,
+) -> Answer:
+    """Write paper-scale tables and figures, run or not, and show them.
+
+    Raises:
+        UsageError: none is chosen.
+    """
+    if not chosen:
+        raise UsageError(f"{experiment.name} declares no table or figure of the paper; see gdpo list")
+    from gdpo_nemo.report.builder import build_exhibit
+
+    answers = []
+    for exhibit in chosen:
+        folder = exhibits.report_path(experiment, exhibit, out)
+        specs = exhibits.specs(experiment, exhibit, out, seeds, allow_incomplete)
+        answers.append(written(folder, build_exhibit(exhibit, specs, folder, page=page)))
+    return Answer("\n\n\n".join(answer.text for answer in answers), [answer.data for answer in answers])
+
+
+def check_exhibits(
+    experiment: Experiment, chosen: Sequence[Exhibit], out: Path, seeds: Sequence[int] | None = None
+) -> Answer:
+    """Judge every cell and claim of paper-scale tables: 0: all as in the paper, 3: runs are missing, else 4.
+
+    A cell is as in the paper when it is reproduced, a claim when it is supported.
+    """
+    from gdpo_nemo.report.builder import build_exhibit
+    from gdpo_nemo.report.captions import claim_line
+
+    lines: list[str] = []
+    cells: dict[str, int] = {}
+    statuses: list[str] = []
+    missing: list[str] = []
+    for exhibit in chosen:
+        if exhibit.kind != "table":
+            continue
+        specs = exhibits.specs(experiment, exhibit, out, seeds)
+        built = build_exhibit(exhibit, specs, exhibits.report_path(experiment, exhibit, out))
+        lines += [claim_line(specs[0], verdict, named=len(specs) > 1) for verdict in built.verdicts]
+        statuses += [verdict.status for verdict in built.verdicts]
+        missing += built.missing
+        assert built.table is not None
+        for cell in (cell for row in built.table.rows for cell in row.cells if cell.verdict):
+            cells[str(cell.verdict)] = cells.get(str(cell.verdict), 0) + 1
+    counted = ", ".join(f"{number} {words.replace('_', ' ')}" for words, number in cells.items())
+    lines.append(f"cells: {counted or 'none'}; claims: {statuses.count('supported')} of {len(statuses)} supported")
+    exit_code = 0
+    if missing:
+        exit_code = PrerequisiteError.exit_code
+        lines.append(f"cannot judge everything yet: {shortened(missing)}")
+    elif statuses.count("supported") < len(statuses) or set(cells) - {"reproduced"}:
+        exit_code = OutsideBandError.exit_code
+    data = {"as_in_the_paper": exit_code == 0, "cells": cells, "claims": statuses, "missing": missing}
+    return Answer("\n".join(lines), data, exit_code)

@@ -77,7 +77,8 @@ class Keeper:
         """
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._socket = ours
-        self._scratch = tempfile.mkdtemp(prefix="gdpo-sandbox-", dir=_scratch_base())
+        own_tree = layers.namespaces
+        self._scratch = "" if own_tree else tempfile.mkdtemp(prefix="gdpo-sandbox-", dir=_scratch_base())
         config = {
             "socket": theirs.fileno(),
             "namespaces": layers.namespaces,
@@ -168,7 +169,8 @@ class Keeper:
             self._process.wait(CLOSE_S)
         self._process.kill()
         self._process.wait()
-        shutil.rmtree(self._scratch, ignore_errors=True)
+        if self._scratch:
+            shutil.rmtree(self._scratch, ignore_errors=True)
 
 
 def _numbers(limits: Limits) -> dict[str, float]:

@@ -64,6 +64,11 @@ class LocalPool:
         """How many programs run side by side."""
         return len(self._workers)
 
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """Process ids that all programs run below."""
+        return tuple(pid for worker in self._workers for pid in worker.pids)
+
     def run(self, jobs: Sequence[Job]) -> list[JobResult]:
         """One result per job, in order; several threads may call this at once.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -219,15 +220,38 @@ def test_a_zygote_that_is_lost_every_time_is_a_failure(monkeypatch: pytest.Monke
     worker.close()
 
 
-def test_closing_leaves_no_process_and_no_folder() -> None:
-    with LocalPool(1) as pool:
-        pids = [each for pid in pool._workers[0].pids for each in (pid, *descendants(pid))]
-        scratch = Path(pool._workers[0]._keepers[False]._scratch)
-        assert scratch.is_dir()
-    assert not scratch.exists()
+@pytest.mark.parametrize("mode", [isolation.FULL, isolation.LANDLOCK_SECCOMP])
+def test_closing_leaves_no_process_and_no_folder(mode: str) -> None:
+    with LocalPool(1, mode=mode) as pool:
+        pids = [each for pid in pool.pids for each in (pid, *descendants(pid))]
+        cwd = Path(f"/proc/{pids[-1]}/cwd").readlink()
+        assert cwd.is_dir() or mode == isolation.FULL
+    assert not cwd.exists()
     assert not [pid for pid in pids if Path(f"/proc/{pid}").exists()]
     with pytest.raises(SandboxError, match="closed"):
         pool.run([Job("pass", ("",))])
+
+
+def test_a_caller_that_is_killed_leaves_no_process_and_no_folder(python, tmp_path: Path) -> None:
+    source = """
+import os, signal
+from gdpo_nemo.sandbox.pool import LocalPool
+from gdpo_nemo.sandbox.jobs import Job
+import threading
+pool = LocalPool(1, mode="landlock_seccomp")
+print(pool.pids[0], os.readlink(f"/proc/{pool.pids[0]}/cwd"), flush=True)
+threading.Thread(target=pool.run, args=([Job("while True: pass", ("",))],)).start()
+while not open(f"/proc/{pool.pids[0]}/task/{pool.pids[0]}/children").read():
+    os.sched_yield()
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    done = python("-c", source, cwd=tmp_path)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    pid, folder = done.stdout.split()
+    until = time.monotonic() + 30
+    while time.monotonic() < until and (Path(f"/proc/{pid}").exists() or Path(folder).exists()):
+        os.sched_yield()
+    assert not Path(f"/proc/{pid}").exists() and not Path(folder).exists()
 
 
 @pytest.mark.parametrize("arch", list(syscalls.TABLES))

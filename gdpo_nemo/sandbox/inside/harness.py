@@ -7,6 +7,7 @@ program can write there too, and gains nothing: neither says that a test passed.
 
 from __future__ import annotations
 
+import _thread
 import atexit
 import builtins
 import contextlib
@@ -134,7 +135,7 @@ def _compiled(files: Descriptors) -> types.CodeType:
 
 def _execute(code: types.CodeType, call: str | None, scope: dict[str, Any], report: int) -> int:
     """Run the code and what must follow it; the exit status."""
-    flush, write_report = sys.stdout.flush, _write_report
+    flush, write_report, callbacks = sys.stdout.flush, _write_report, atexit._ncallbacks()
     status = 0
     try:
         exec(code, scope)
@@ -148,10 +149,12 @@ def _execute(code: types.CodeType, call: str | None, scope: dict[str, Any], repo
         status = 1
         error.__traceback__ = error.__context__ = error.__cause__ = None  # frees what the program's frames hold
         write_report(report, _fault(error))
-    with contextlib.suppress(BaseException):
-        threading._shutdown()  # type: ignore[attr-defined]
-    with contextlib.suppress(BaseException):
-        atexit._run_exitfuncs()
+    if _thread._count() > 0:
+        with contextlib.suppress(BaseException):
+            threading._shutdown()  # type: ignore[attr-defined]
+    if atexit._ncallbacks() > callbacks:
+        with contextlib.suppress(BaseException):
+            atexit._run_exitfuncs()
     try:
         flush()
     except ValueError:  # closed by the program, which flushes

@@ -146,6 +146,14 @@ class Zygote:
             if not clean:  # the next program must not find what this one left
                 return
 
+    def leave(self) -> None:
+        """Remove the scratch folder, unless it goes with the namespaces; the caller may have been killed."""
+        if not self._own_pids:
+            self._reap()
+            self._clean()
+            with contextlib.suppress(OSError):
+                os.rmdir(self._scratch)
+
     def _run(self, order: dict[str, Any], files: harness.Descriptors) -> dict[str, Any]:
         limits = order["limits"]
         self._ready[0] = 0
@@ -205,6 +213,7 @@ class Zygote:
                     return None
                 if events:  # the caller is gone
                     self._kill(pid)
+                    self.leave()
                     os._exit(0)
                 cpu_s, memory = self._use(pid)
                 left_s = limits["cpu_s"] - cpu_s
@@ -305,4 +314,5 @@ def main() -> None:
         return
     sock.send(json.dumps({"layers": zygote.layers}).encode())
     zygote.serve()
+    zygote.leave()
     os._exit(0)

@@ -254,6 +254,8 @@ def _graded(
                 yield Sample(by_id[key[0]], row)
 
     for vector in benchmark.grade(samples(), grader):
+        if not under_way:
+            raise RuntimeError(f"grader {grader} of {benchmark.name} gave more scores than there are answers")
         yield score_row(*under_way.popleft(), vector)
     if under_way:
         raise RuntimeError(f"grader {grader} of {benchmark.name} gave no score for {under_way[0]}")

@@ -162,6 +162,18 @@ def test_a_changed_grader_never_overwrites_its_scores(run):
         rescore(Countdown(), store, "exakt")
 
 
+@pytest.mark.parametrize(("times", "words"), [(0, "no score for \\('1', 0\\)"), (2, "more scores than")])
+def test_a_grader_that_miscounts_is_found_out(times, words, run):
+    class Miscounting(Countdown):
+        def grade(self, samples, grader):
+            return [RewardVector({"turns": 1.0}) for sample in samples for _ in range(times)]
+
+    _, store = run(Decrement())
+    with pytest.raises(RuntimeError, match=words):
+        rescore(Miscounting(), store, "exact")
+    assert store.graders() == ["exact"]
+
+
 # ---- pace
 
 
@@ -302,6 +314,22 @@ def test_a_local_model_refuses_what_it_cannot_do(folder):
         complete(sampler, SamplingParams(max_tokens=10**6))
     with pytest.raises(InputError, match="stop texts"):
         complete(sampler, SamplingParams(stop=("x",)))
+
+
+def test_a_checkpoint_is_evaluated_into_its_run(folder, tmp_path, capsys):
+    from gdpo_nemo.evaluation.command_line import EvalProgram, execute
+    from gdpo_nemo.evaluation.exact_answers import ExactAnswers
+
+    (tmp_path / "sums.json").write_text(json.dumps([{"question": "1 + 1", "answer": "2", "id": "one"}] * 1))
+    program = EvalProgram("Sums.", lambda options: [ExactAnswers(tmp_path / "sums.json")])
+    run = folder.parents[1]
+    line = ["--checkpoint", f"{run}@4", "--engine", "transformers", "--device", "cpu", "--max-tokens", "5"]
+    assert execute(program, [*line, "--samples", "3", "--json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["results"]["sums"][0]["num_samples"] == 3
+    rows = EvaluationStore.open(run / "eval" / "sums").generations()
+    assert [row["index"] for row in sorted(rows, key=lambda row: row["index"])] == [0, 1, 2]
+    assert all(row["length_tokens"] <= 5 and row["prompt_tokens"] > 0 for row in rows)
 
 
 def test_a_checkpoint_is_found_by_run_and_step(folder, tmp_path):

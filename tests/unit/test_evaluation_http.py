@@ -296,22 +296,43 @@ def texts(store):
     return sorted((row["row_id"], row["index"], row["response"]) for row in store.generations())
 
 
-@pytest.mark.parametrize("answered", [0, 4, 9])
-def test_after_kill_9_the_same_command_gives_the_samples_of_an_undisturbed_one(
-    answered, serve, arguments, environment, tmp_path, store
-):
-    def start(server, *more):
+@pytest.fixture
+def start(arguments, environment):
+    """Start the program in a process of its own, three samples at a time."""
+
+    def call(server, *more):
         command = [sys.executable, str(SCRIPT), *arguments(server, "--concurrency", "3", *more)]
         return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
+    return call
+
+
+def wait_until(condition, process):
+    deadline = time.monotonic() + 120
+    while not condition():
+        assert process.poll() is None and time.monotonic() < deadline, process.communicate()
+        time.sleep(0.01)
+
+
+def test_an_interrupted_evaluation_says_how_to_go_on(serve, start, store):
+    held = threading.Semaphore(2)
+    server = serve(lambda body, nth: (held.acquire(), sampled(body, nth))[1])
+    process = start(server)
+    wait_until(lambda: len(store.generations()) == 2, process)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    held.release(100)
+    assert process.returncode == 130 and "the same command goes on" in err and "Traceback" not in err
+    assert len(store.generations()) == 2 and store.failures() == []
+
+
+@pytest.mark.parametrize("answered", [0, 4, 9])
+def test_after_kill_9_the_same_command_gives_the_samples_of_an_undisturbed_one(answered, serve, start, tmp_path, store):
     undisturbed = start(serve(sampled), "--out", str(tmp_path / "whole"))
     held = threading.Semaphore(answered)
     server = serve(lambda body, nth: (held.acquire(), sampled(body, nth))[1])
     process = start(server)
-    deadline = time.monotonic() + 120
-    while len(server.asked) < answered + 3 or len(store.generations()) < answered:
-        assert process.poll() is None and time.monotonic() < deadline, process.communicate()
-        time.sleep(0.01)
+    wait_until(lambda: len(server.asked) == answered + 3 and len(store.generations()) == answered, process)
     os.kill(process.pid, signal.SIGKILL)
     process.communicate()
     with open(store.path / "generations.jsonl", "ab") as file:

@@ -116,10 +116,14 @@ def num_spikes(values_T: FloatArray) -> int:
     if len(values_T) > SPIKE_HISTORY:
         clean_T = np.where(is_spike_T, np.nan, values_T)
         before = np.lib.stride_tricks.sliding_window_view(clean_T, SPIKE_HISTORY)[:-1]
-        some = ~np.isnan(before).all(axis=1)
+        whole = ~np.isnan(before).any(axis=1)
+        some = ~whole & ~np.isnan(before).all(axis=1)
         medians, deviations = np.zeros(len(before)), np.full(len(before), np.inf)
-        medians[some] = np.nanmedian(before[some], axis=1)
-        deviations[some] = np.nanmedian(np.abs(before[some] - medians[some, None]), axis=1) * MAD_TO_STD
+        for rows_T, median in ((whole, np.median), (some, np.nanmedian)):  # the second goes row by row, which is slow
+            if rows_T.any():
+                medians[rows_T] = median(before[rows_T], axis=1)
+                spread_T = np.abs(before[rows_T] - medians[rows_T, None])
+                deviations[rows_T] = median(spread_T, axis=1) * MAD_TO_STD
         with np.errstate(invalid="ignore"):
             is_spike_T[SPIKE_HISTORY:] |= clean_T[SPIKE_HISTORY:] > medians + SPIKE_FACTOR * deviations
     return int(is_spike_T[0]) + int((is_spike_T[1:] & ~is_spike_T[:-1]).sum())
@@ -144,11 +148,20 @@ def is_collapsed(training: Training, widths: Mapping[str, float]) -> bool:
     for reward, width in widths.items():
         values_T = training.of(reward)
         window = _window(len(values_T))
-        windows = np.lib.stride_tricks.sliding_window_view(values_T, min(window, len(values_T)))
-        graded = windows[~np.isnan(windows).all(axis=1)]
-        if len(graded) and np.nanmean(graded, axis=1).max() - final_level(values_T) > COLLAPSE_SHARE * width:
+        best, last = _best_level(values_T, min(window, len(values_T))), final_level(values_T)
+        if best - last > COLLAPSE_SHARE * width:
             return True
     return False
+
+
+def _best_level(values_T: FloatArray, window: int) -> float:
+    """The highest mean over any window of that many steps, NaN where nothing is graded."""
+    graded_T = ~np.isnan(values_T)
+    counts, sums = (
+        np.concatenate([[0.0], np.cumsum(of_T)]) for of_T in (graded_T.astype(np.float64), np.nan_to_num(values_T))
+    )
+    counts, sums = counts[window:] - counts[:-window], sums[window:] - sums[:-window]
+    return float((sums[counts > 0] / counts[counts > 0]).max()) if (counts > 0).any() else math.nan
 
 
 def learning_rate_sensitivity(

@@ -54,7 +54,11 @@ def _read(path: Path) -> Training | None:
     rows = run.metrics()
     if not rows:
         return None
-    keys = [key for key in dict.fromkeys(key for row in rows for key in row) if key != "step"]
-    metrics = {key: np.array([row.get(key, np.nan) for row in rows], dtype=np.float64) for key in keys}
+    keys = list(dict.fromkeys(key for row in rows for key in row))
+    if all(len(row) == len(keys) for row in rows) and all(list(row) == keys for row in rows):  # the usual case, quick
+        columns = np.array([list(row.values()) for row in rows], dtype=np.float64).T
+    else:
+        columns = np.array([[row.get(key, np.nan) for row in rows] for key in keys], dtype=np.float64)
+    metrics = {key: column for key, column in zip(keys, columns, strict=True) if key != "step"}
     steps_T = np.array([row["step"] for row in rows], dtype=np.float64)
     return Training(run_name(path), steps_T, metrics, bool(run.provenance().get(SYNTHETIC)))

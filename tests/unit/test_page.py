@@ -12,6 +12,7 @@ from page_documents import HOSTILE, make_curves, make_document
 
 from gdpo_nemo.evaluation.store import EvaluationStore
 from gdpo_nemo.report.figures.curves import MAX_POINTS
+from gdpo_nemo.report.loading import read_evaluations
 from gdpo_nemo.report.page import render_page, traces
 from gdpo_nemo.report.page.build import build_page
 from gdpo_nemo.report.page.charts import ticks
@@ -19,7 +20,6 @@ from gdpo_nemo.report.page.health import read_health
 from gdpo_nemo.report.page.history import provenance_grids
 from gdpo_nemo.report.page.markup import Markup, el, escaped
 from gdpo_nemo.report.page.traces import MAX_SAMPLES, trace_cells
-from gdpo_nemo.report.samples import read_evaluations
 from gdpo_nemo.report.spec import Claim, Column, Deviation, ReportSpec
 from gdpo_nemo.report.stability import measure
 from gdpo_nemo.report.table import Part, build_table

@@ -94,7 +94,7 @@ def test_a_method_is_one_line_through_its_weights_and_a_missing_run_leaves_no_po
     assert [text.get_text() for text in axes.texts] == ["0.25", "1"]
     assert len(axes.collections) == 4  # two bars per point
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["GDPO (n = 3)", "GRPO (not run)"]
-    assert axes.get_xlabel() == "Exceed (%), lower is better"
+    assert axes.get_xlabel() == "Exceed (%)\nlower is better"
     rows = list(csv.DictReader(io.StringIO(points_csv(points))))
     assert [(row["method"], row["weight"], row["x"], row["y_high"]) for row in rows] == [
         ("gdpo", "1", "6.0", "30.0"), ("gdpo", "0.25", "9.0", "32.0"), ("gdpo", "0.5", "", ""), ("grpo", "1", "", ""),

@@ -169,7 +169,7 @@ def _panel(table: Table, i: int, group: str) -> str:
 
 def _axis(column: Column) -> str:
     unit = " (%)" if column.unit == "%" and "%" not in column.title else ""
-    return f"{column.title}{unit}, {column.better} is better"
+    return f"{column.title}{unit}\n{column.better} is better"
 
 
 def _method_label(points: Sequence[Point]) -> str:

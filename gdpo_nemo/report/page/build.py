@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from gdpo_nemo.files import write_text
@@ -70,7 +71,7 @@ def collect(
         title=first.title,
         lead=(f"Experiment {first.experiment}, model {', '.join(names.values())}.", SCALES[first.scale]),
         labels={arm: first.labels.get(arm, arm) for arm in arms},
-        verdicts=tuple(verdicts),
+        verdicts=tuple(replace(verdict, model=names.get(verdict.model, verdict.model)) for verdict in verdicts),
         tables=(table,) if table else (),
         curves={names[model]: tuple(own) for model, own in curves.items() if own},
         ranges=first.reward_ranges,

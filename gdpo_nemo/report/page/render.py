@@ -154,7 +154,8 @@ def _trace(trace: Trace, row: TableRow, cell: Cell, column: Column) -> dict[str,
         facts.append(("paper", number(cell.paper, cell.paper_digits) + unit))
     if cell.verdict is not None:
         facts.append(("verdict", sections.words(cell.verdict)))
-    facts.append(("n", f"{row.size}, {cell.num_samples} samples, {cell.num_ungraded} ungraded"))
+    size = f"{cell.num_seeds} x {cell.num_questions}" if cell.num_seeds else row.size
+    facts.append(("n", f"{size}, {cell.num_samples} samples, {cell.num_ungraded} ungraded"))
     shown = len(trace.samples)
     text = f"{shown} of {trace.num_samples}, drawn with a fixed seed; the same questions in every arm."
     return {

@@ -95,7 +95,7 @@ def _claim(
     seeds = len(verdict.by_seed or {})
     of = "" if seeds == verdict.seeds_planned else f" of {verdict.seeds_planned}"
     cells += [
-        el("td", f"{verdict.difference:+.{digits}f}{unit} {span}", *_beside(verdict)),
+        el("td", el("span", f"{verdict.difference:+.{digits}f}{unit} {span}", class_="whole"), *_beside(verdict)),
         el("td", drawn),
         el("td", f"{seeds}{of} x {verdict.num_questions}"),
     ]

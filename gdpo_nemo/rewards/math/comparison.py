@@ -13,6 +13,7 @@ from fractions import Fraction
 from typing import cast
 
 from gdpo_nemo.rewards.math.answers import Answer, Choice, Group, Interval, Leaf, Named, Phrase, Prose, Relation, read
+from gdpo_nemo.rewards.math.estimate import clearly_different
 from gdpo_nemo.rewards.math.exact import Number, number, same
 from gdpo_nemo.rewards.math.notation import key
 
@@ -58,6 +59,8 @@ def exactly(gold: Leaf, answer: Leaf) -> Verdict:
         return True
     if r"\infty" in (key(gold.text).lstrip("+-"), key(answer.text).lstrip("+-")):
         return key(gold.text).lstrip("+") == key(answer.text).lstrip("+")
+    if scale == 1 and gold.percent == answer.percent and clearly_different(gold.text, answer.text):
+        return False
     return False if not gold.text or not answer.text else None
 
 

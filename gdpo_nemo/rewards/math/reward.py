@@ -27,7 +27,6 @@ REASONS: Final[dict[str, str]] = {
     "no_box": "no final answer in a box",
     "unclosed_box": "the last box never closes",
     "empty_box": "nothing in the last box",
-    "truncated": "the response hit its limit of tokens",
     # an answer: correct is 0
     "wrong": "another answer than the gold",
     "too_long": "an answer of more characters than any gold has",

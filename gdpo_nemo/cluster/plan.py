@@ -19,7 +19,6 @@ from gdpo_nemo.cluster.rules import Opinion, Violation
 from gdpo_nemo.cluster.settings import DTENSOR, MEGATRON, VLLM, Settings
 from gdpo_nemo.config import GdpoConfig
 from gdpo_nemo.method import Method
-from gdpo_nemo.rewards import REWARDS
 
 # Rows of the paper's training sets. They are not redistributed: docs/nemo-rl.md says where each one comes from.
 TRAINING_DATA = {
@@ -106,14 +105,12 @@ def _data(gdpo: GdpoConfig) -> str | None:
     return "; ".join([*([papers] if papers else []), where, *(["not on this machine"] if missing else [])])
 
 
-def _rewards(gdpo: GdpoConfig) -> dict[str, float] | None:
-    """Weights by name; None when the task's rewards are not in this version.
+def _rewards(gdpo: GdpoConfig) -> dict[str, float]:
+    """Weights by name.
 
     Raises:
         GdpoError: as a run would, for a reward, weight or condition that does not make sense.
     """
-    if gdpo.task is not None and gdpo.task not in REWARDS:
-        return None
     method = Method(gdpo)
     return dict(zip(method.names, method.weights, strict=True))
 
@@ -164,12 +161,12 @@ def _head(run: ClusterRun, s: Settings, data: Mapping[str, Any]) -> Iterator[str
     pack = f", packs of {batch['pack_tokens']:,} tokens" if batch["pack_tokens"] else ""
     multiple = f", padded to a multiple of {s.pack_multiple}" if s.pack_multiple > 1 else ""
     kl = float(s["loss_fn.reference_policy_kl_penalty"] or 0)
-    weighted = [f"{name} x {weight:g}" for name, weight in (data["rewards"] or {}).items()]
+    weighted = [f"{name} x {weight:g}" for name, weight in data["rewards"].items()]
     yield f"{run.gdpo.task or 'own rewards'}, {s['grpo.adv_estimator.name']}, {s.model}"
     yield _listing(
         [
             ("NeMo RL", run.source),
-            ("rewards", ", ".join(weighted) or f"none for task {run.gdpo.task} in this version: it cannot train yet"),
+            ("rewards", ", ".join(weighted)),
             ("cluster", f"{layout['nodes']} x {layout['gpus_per_node']} GPUs = {layout['world']}"),
             ("training", f"{engine} on {s.train_gpus} GPUs: DP {s.dp} x TP {s.tp} x PP {s.pp} x CP {s.cp}"),
             ("generation", f"vLLM on {where}: {s.vllm_replicas} copies of TP {s.vllm_tp} x PP {s.vllm_pp}"),

@@ -29,14 +29,16 @@ MATH_BENCHMARKS = Source(
     tuple(f"deepscaler/data/test/{name}.json" for name in ("aime", "amc", "math", "minerva", "olympiad_bench")),
     licence="MIT",
 )
+AIME25 = Source("aime25", Origin(HUB, "math-ai/aime25"), ("test.jsonl",))
 EURUS = Source("eurus_2_rl", Origin(HUB, "PRIME-RL/Eurus-2-RL-Data"), ("*.parquet",))
 
 SOURCES: dict[str, tuple[Source, ...]] = {
     "tool_calling": (RLLA,),
     "math_length": (DEEPSCALER, MATH_BENCHMARKS),
     "code_reasoning": (EURUS,),
+    "aime25": (AIME25,),
 }
-"""Task -> its data sets."""
+"""Task -> its data sets, and what no table of the paper needs under its own name."""
 
 Statement = tuple[str, dict[str, Any]]
 

@@ -19,6 +19,7 @@ from gdpo_nemo.errors import InputError, PrerequisiteError, UnknownNameError
 from gdpo_nemo.templates import as_text
 from gdpo_nemo.types import Row
 
+JSON = ".json"
 JSON_LINES = (".jsonl", ".ndjson")
 PARQUET = (".parquet",)
 ID, GOLD = "id", "gold"
@@ -136,9 +137,12 @@ def _value(record: Mapping[str, Any], column: str, place: str) -> Any:
 
 def _read_file(source: TableFile) -> Table:
     path = Path(source.path or "")
-    kinds = {**dict.fromkeys(JSON_LINES, _json_lines), **dict.fromkeys(PARQUET, _parquet)}
+    kinds = {JSON: _json_list, **dict.fromkeys(JSON_LINES, _json_lines), **dict.fromkeys(PARQUET, _parquet)}
     if path.suffix not in kinds:
-        raise InputError(f"{path} is neither JSON lines ({', '.join(JSON_LINES)}) nor parquet ({', '.join(PARQUET)})")
+        raise InputError(
+            f"{path} is neither a JSON list ({JSON}) nor JSON lines ({', '.join(JSON_LINES)}) nor parquet "
+            f"({', '.join(PARQUET)})"
+        )
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -166,6 +170,19 @@ def _json_lines(content: bytes, name: str) -> Numbered:
             raise InputError(f"{name} line {number} is a {type(record).__name__}; expected an object {{column: value}}")
         numbered.append((number, record))
     return numbered
+
+
+def _json_list(content: bytes, name: str) -> Numbered:
+    try:
+        records = json.loads(content)
+    except ValueError as error:
+        raise InputError(f"{name} is not valid JSON: {error}") from error
+    if not isinstance(records, list):
+        raise InputError(f"{name} holds a {type(records).__name__}; expected a list of objects {{column: value}}")
+    for number, record in enumerate(records, start=1):
+        if not isinstance(record, dict):
+            raise InputError(f"{name} row {number} is a {type(record).__name__}; expected an object {{column: value}}")
+    return list(enumerate(records, start=1))
 
 
 def _parquet(content: bytes, name: str) -> Numbered:

@@ -1,12 +1,13 @@
 """Intervals, paired comparisons and planning numbers. NumPy only at import, seeded, no files.
 
-``wilson``: one yes-or-no outcome per question. ``bootstrap_questions``: one model. ``crossed_t``: several seeds that
+``wilson``: one yes-or-no outcome per question. ``bootstrap_questions``: one model; ``bootstrap_samples``: the same
+questions asked again. ``crossed_t``: several seeds that
 answer the same questions; what tables and verdicts use. ``hierarchical_bootstrap``: the same by resampling, for ten
 seeds and more. ``paired_difference``: two arms, ``holm``: many such comparisons. ``minimum_detectable_effect`` and
 ``seeds_needed``: what a comparison could have seen. ``Strata``: fixed groups of questions with weights, in all of them.
 """
 
-from gdpo_nemo.stats.bootstrap import RESAMPLES, bootstrap_questions, hierarchical_bootstrap
+from gdpo_nemo.stats.bootstrap import RESAMPLES, bootstrap_questions, bootstrap_samples, hierarchical_bootstrap
 from gdpo_nemo.stats.comparison import (
     PairedDifference,
     detectable_with_spread,
@@ -24,6 +25,7 @@ __all__ = [
     "PairedDifference",
     "Strata",
     "bootstrap_questions",
+    "bootstrap_samples",
     "crossed_p",
     "crossed_t",
     "detectable_with_spread",

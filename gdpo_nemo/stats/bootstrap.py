@@ -37,6 +37,32 @@ def bootstrap_questions(
     return _percentile(means, level, f"bootstrap over questions{strata_words(strata)}")
 
 
+def bootstrap_samples(
+    values_Q_N: ArrayLike, *, level: float = 0.95, resamples: int = RESAMPLES, seed: int = 0
+) -> Interval:
+    """Percentile bootstrap of a mean over questions for these very questions: draws samples within each.
+
+    It answers how far the mean would move if the same model were asked the same questions again; about other questions
+    it says nothing. A question with a single graded sample adds no width.
+
+    Args:
+        values_Q_N: one value per question and sample, NaN where ungraded.
+        level: of the interval.
+        resamples: number of resamples.
+        seed: root of the random stream.
+
+    Raises:
+        InputError: no graded value.
+    """
+    values_Q_N = graded_matrix(np.asarray(values_Q_N, dtype=np.float64)[~np.isnan(values_Q_N).all(axis=1)])
+    rng = stream(seed, "bootstrap", "samples")
+    total = np.zeros(resamples)
+    for row_N in values_Q_N:
+        graded_N = np.sort(row_N[~np.isnan(row_N)])
+        total += graded_N[rng.integers(0, len(graded_N), size=(resamples, len(graded_N)))].mean(axis=1)
+    return _percentile(total / len(values_Q_N), level, "bootstrap over samples, questions fixed")
+
+
 def hierarchical_bootstrap(
     values_S_Q: ArrayLike,
     *,

@@ -16,8 +16,7 @@ from gdpo_nemo.cluster.constraints import host_violations
 from gdpo_nemo.cluster.refusals import refusals
 from gdpo_nemo.errors import ConfigError, PrerequisiteError, UsageError
 from gdpo_nemo.launch.job import MODULE
-from gdpo_nemo.method import own_code
-from gdpo_nemo.rewards import REWARDS
+from gdpo_nemo.method import Method, own_code
 from gdpo_nemo.run_dir import RunDir
 from gdpo_nemo.suite.answer import Answer, table
 from gdpo_nemo.suite.cluster_targets import Request, Target, compose
@@ -204,13 +203,9 @@ def _check(target: Target) -> None:
     Raises:
         ConfigError: one line for each fault, with a value that would work.
     """
-    task, rewards = target.run.gdpo.task, target.run.gdpo.rewards
-    if task is not None and task not in REWARDS:
-        raise ConfigError(
-            f"task {task} has no rewards in this version, so it cannot train yet; gdpo plan answers for it"
-        )
-    if task is None and not rewards:
+    if target.run.gdpo.task is None and not target.run.gdpo.rewards:
         raise ConfigError("gdpo: names neither a task nor rewards; docs/own-rewards.md shows both")
+    Method(target.run.gdpo)
     against = [*refusals(target.run.nemo, target.run.gdpo), *host_violations(target.run.nemo)]
     if against:
         raise ConfigError("\n".join(map(str, against)))

@@ -85,10 +85,11 @@ def test_a_rehearsal_without_its_data_says_how_to_do_without(call):
 
 
 @pytest.mark.parametrize("command", ["launch", "rehearse", "train"])
-def test_a_task_without_rewards_does_not_start(command, call):
+def test_a_task_that_does_not_exist_does_not_start(command, call):
     more = ("--to", "local", "--dry-run") if command == "launch" else ()
-    code, _, error = call(command, "math_length", *more, "--model", "qwen3-4b-instruct")
-    assert code == 2 and "math_length has no rewards in this version" in error
+    one = ("--model", "qwen3-4b-instruct", "--arms", "gdpo", "--seeds", "0")
+    code, _, error = call(command, "math_length", *more, *one, "gdpo.task=maths")
+    assert code == 2 and "unknown task 'maths'" in error
 
 
 def test_jobs_without_their_data_are_not_handed_in(call, checkout):
@@ -118,10 +119,9 @@ def test_status_of_the_matrix_before_anything_ran(call):
     assert {row["state"] for row in rows} == {"not submitted"} and {row["step"] for row in rows} == {0}
 
 
-@pytest.mark.parametrize(("command", "words"), [("run", "--launch slurm"), ("report", "status --scale paper")])
-def test_commands_of_this_machine_say_what_to_use_instead(command, words, call):
-    code, _, error = call(command, "tool_calling", "--scale", "paper")
-    assert code == 2 and words in error
+def test_a_run_of_this_machine_says_what_to_use_instead(call):
+    code, _, error = call("run", "tool_calling", "--scale", "paper")
+    assert code == 2 and "--launch slurm" in error
 
 
 def test_an_unknown_model_or_cluster_has_a_nearest(call):

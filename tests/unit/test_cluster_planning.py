@@ -63,9 +63,11 @@ def test_a_composed_file_is_planned_alone(call, tmp_path):
     assert code == 0 and "4 x 8 GPUs = 32" in out and "B200" in out
 
 
-def test_a_task_without_rewards_yet_is_planned_and_says_so(call):
+def test_every_task_is_planned_with_its_rewards(call):
     code, out, _ = call("plan", "math_length", "--scale", "paper", "--model", "qwen3-4b-instruct")
-    assert code == 0 and "8 per rollout batch" in out and "none for task math_length in this version" in out
+    assert code == 0 and "8 per rollout batch" in out and "correct x 1, length x 1" in out
+    code, _, error = call("plan", "math_length", "--scale", "paper", "--model", "qwen3-4b-instruct", "gdpo.task=maths")
+    assert code == 2 and "unknown task 'maths'" in error
 
 
 def test_what_is_about_a_cluster():

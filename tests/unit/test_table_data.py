@@ -92,7 +92,7 @@ def test_a_file_that_cannot_be_read_is_explained_with_the_line(content, words, t
 def test_a_file_that_is_not_there_or_of_another_kind_is_explained(tmp_path):
     with pytest.raises(PrerequisiteError, match=r"cannot read the data file .*rows.jsonl: No such file"):
         read_table(TableFile(path=str(tmp_path / "rows.jsonl")))
-    with pytest.raises(InputError, match=r"rows.csv is neither JSON lines \(.jsonl, .ndjson\) nor parquet"):
+    with pytest.raises(InputError, match=r"rows.csv is neither a JSON list .* nor JSON lines .* nor parquet"):
         read_table(TableFile(path=str(tmp_path / "rows.csv")))
 
 
@@ -332,3 +332,15 @@ def test_changed_content_is_refused(config, tmp_path):
     write_jsonl(tmp_path / "train.jsonl", TRAIN[:-1])
     with pytest.raises(InputError, match=r"train.jsonl has changed: SHA-256 of its content \w{12}, expected \w{12}"):
         row_source(settled.gdpo, ToolWorld())
+
+
+def test_a_json_list_is_a_table_and_anything_else_in_it_is_explained(tmp_path):
+    path = tmp_path / "rows.json"
+    path.write_text('[{"problem": "1+1", "answer": 2.0}, {"problem": "1+2", "answer": 3.0}]')
+    table = read_table(TableFile(path=str(path)))
+    assert [record["answer"] for record in table.records] == [2.0, 3.0]
+    assert table.places[1].endswith("row 2") and table.sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
+    for text, words in (('{"a": 1}', "holds a dict"), ("[1]", "row 1 is a int"), ("[", "not valid JSON")):
+        path.write_text(text)
+        with pytest.raises(InputError, match=words):
+            read_table(TableFile(path=str(path)))

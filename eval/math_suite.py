@@ -1,0 +1,73 @@
+"""Evaluate a model on AIME-24, AIME-25, AMC, MATH-500, Minerva and OlympiadBench, with accuracy and length.
+
+    python eval/math_suite.py --endpoint http://localhost:8000/v1 --benchmarks aime24,math500
+    python eval/math_suite.py --checkpoint runs/math_length/paper/MODEL/gdpo/seed0@latest
+    python eval/math_suite.py rescore --grader math_verify --out runs/eval/MODEL --benchmarks aime24,math500
+
+The defaults are the paper's: 16 samples per problem at temperature 0.6 and top-p 0.95, up to 32768 tokens, and a length
+limit of 4000 tokens. Benchmarks are fetched once and locked (gdpo data), or read from a folder of yours (--data).
+"""
+
+import argparse
+from pathlib import Path
+
+from gdpo_nemo.evaluation import mathematics
+from gdpo_nemo.evaluation.command_line import EvalProgram, main
+from gdpo_nemo.evaluation.sampling import SamplingParams
+
+PAPER = ("math500", "aime24", "amc", "minerva", "olympiad")
+
+
+def names(text):
+    """A comma-separated list."""
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def counts(text):
+    """A comma-separated list of positive numbers."""
+    found = [int(part) for part in names(text)]
+    if not found or min(found) < 1:
+        raise argparse.ArgumentTypeError(f"{text} is no list of numbers of 1 or more")
+    return found
+
+
+def add_arguments(parser):
+    """Options of this program."""
+    parser.add_argument(
+        "--benchmarks",
+        type=names,
+        default=list(PAPER),
+        metavar="A,B",
+        help=f"of {', '.join(mathematics.FILES)} (default: those of the paper, {','.join(PAPER)})",
+    )
+    parser.add_argument("--data", type=Path, metavar="DIR", help="your own files, named aime24.json and so on")
+    parser.add_argument("--offline", action="store_true", help="ask nothing of the network (or set GDPO_OFFLINE=1)")
+    parser.add_argument(
+        "--length-limit", type=int, default=mathematics.LENGTH_LIMIT, metavar="N", help="tokens (default: %(default)s)"
+    )
+    parser.add_argument("--pass-at", type=counts, default=[], metavar="K,L", help="pass@k as well, e.g. 1,16")
+    parser.add_argument("--maj-at", type=counts, default=[], metavar="K,L", help="majority vote of k as well")
+
+
+def benchmarks(options):
+    """What the command line asks for."""
+    return mathematics.load(
+        options.benchmarks,
+        options.data,
+        offline=options.offline,
+        length_limit=options.length_limit,
+        pass_at=options.pass_at,
+        majority_at=options.maj_at,
+    )
+
+
+PROGRAM = EvalProgram(
+    description=__doc__.splitlines()[0],
+    benchmarks=benchmarks,
+    add_arguments=add_arguments,
+    samples=16,
+    params=SamplingParams(),
+)
+
+if __name__ == "__main__":
+    main(PROGRAM)

@@ -17,7 +17,7 @@ READY := .venv/.complete
 RUN := .venv/bin/python
 PYTEST := $(RUN) -m pytest -n $(JOBS)
 
-.PHONY: help demo test test-slow test-megatron test-nemo test-vllm check bench lock clean
+.PHONY: help demo test test-slow test-megatron test-nemo test-vllm test-bfcl check bench lock clean
 
 help:
 	@echo "Needs: Python 3.11, 3.12 or 3.13 with its venv module, and make. Each target sets up .venv when it must."
@@ -28,6 +28,7 @@ help:
 	@echo "  make test-megatron   megatron-core on CPU processes: gradients of TP=2 and PP=2 are those of one process"
 	@echo "  make test-nemo  NEMO_RL_PATH=a[:b]: on NeMo RL's own code, in these checkouts; records what was verified"
 	@echo "  make test-vllm  evaluation against a real vLLM server on the CPU (3.4 GB in build/venv-vllm)"
+	@echo "  make test-bfcl  BFCL scores against the official \`bfcl evaluate\` of both releases (500 MB in build/)"
 	@echo "  make check      ruff, mypy, and the layering of the modules"
 	@echo "  make bench      time the parts that can become slow (tests/bench)"
 	@echo "  make lock       resolve requirements.lock from pyproject.toml (UPGRADE=1: to the newest versions)"
@@ -82,6 +83,17 @@ $(VLLM)/.complete: tests/vllm/requirements.txt
 
 test-vllm: $(VLLM)/.complete
 	$(VLLM)/bin/python -m pytest tests/vllm
+
+# The checkers as eval/bfcl.py sets them up, and, apart, what the official process needs beyond them.
+BFCL := build/bfcl-v3/.complete build/bfcl-v4/.complete
+build/bfcl-%/.complete: gdpo_nemo/evaluation/bfcl/releases.py tests/bfcl/requirements.txt $(READY)
+	$(RUN) eval/bfcl.py setup --version $*
+	$(RUN) eval/bfcl.py setup --version $* --environment build/bfcl-$*-evaluate
+	build/bfcl-$*-evaluate/bin/python -m pip install --quiet -r tests/bfcl/requirements.txt
+	touch $@
+
+test-bfcl: $(BFCL)
+	$(RUN) -m pytest -m bfcl tests/bfcl
 
 check: $(READY)
 	$(RUN) -m ruff check .

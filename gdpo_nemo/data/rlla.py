@@ -1,0 +1,194 @@
+"""ToolRL's rlla_4k: prompts with tools and histories, and references of calls and responses (arXiv 2504.13958).
+
+Rows are read from a parquet file of one's own, or from the repository at the commit in ``sources``, and refused unless
+the file's git blob is the published one. The columns: ``prompt`` (a system and a user message), ``reward_model``
+(``ground_truth``), and others that nothing here needs.
+
+A reference can contradict its own prompt: a number written as a string where the tool declares a number, a call of a
+tool that is not offered. ``statistics`` counts them; they are trained on as they are.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from gdpo_nemo.data.locks import DataLockError, data_root, fingerprint, is_offline, locked_file
+from gdpo_nemo.data.sources import RLLA
+from gdpo_nemo.data.table import TableFile, read_table, to_rows
+from gdpo_nemo.errors import UnknownNameError
+from gdpo_nemo.types import Row
+
+SPLITS: Final = {"train": "dataset/rlla_4k/train.parquet", "test": "dataset/rlla_4k/test.parquet"}
+COLUMNS: Final = {"gold": "reward_model.ground_truth", "chat": "prompt"}
+PROMPT_LIMIT: Final = 2048  # tokens, chat markup included: max_prompt_length of the released scripts
+NUMERIC: Final = frozenset({"int", "integer", "float", "double", "number", "long"})
+Record = Mapping[str, Any]
+
+_TOOL = re.compile(r"^\d+\. Name: (.*?)\nDescription: (.*?)\nParameters: (\{.*?\})$", re.MULTILINE | re.DOTALL)
+_BLOCK = re.compile(r"<tool_call>\n(.*?)\n</tool_call>", re.DOTALL)
+
+
+def rlla_file(split: str, path: Path | None = None, *, root: Path | None = None, offline: bool = False) -> Path:
+    """The file of a split, proved to be the published one.
+
+    Args:
+        split: ``train`` or ``test``.
+        path: of a copy; None: the one that is locked under ``root``, fetched when it must be.
+        root: where data sets lie; None: ``GDPO_DATA``, else ``data``.
+        offline: ask nothing of the network.
+
+    Raises:
+        UnknownNameError: no such split.
+        PrerequisiteError: the file is missing and cannot be had.
+        DataLockError: it has another content.
+    """
+    if split not in SPLITS:
+        raise UnknownNameError("split of rlla_4k", split, SPLITS)
+    if path is None:
+        return locked_file(RLLA, SPLITS[split], data_root(root), offline=is_offline(offline))
+    blob, wanted = fingerprint(path).git_blob, RLLA.git_blobs[SPLITS[split]]
+    if blob != wanted:
+        raise DataLockError(
+            f"{path} has git blob {blob}, expected {wanted}: it is not {SPLITS[split]} of {RLLA.origin} at "
+            f"{RLLA.revision}. Rows of your own are read with gdpo.data"
+        )
+    return path
+
+
+def read_rlla(path: Path) -> list[Row]:
+    """The rows of a file in this schema: field ``chat`` holds the messages, ``gold`` the reference.
+
+    Raises:
+        PrerequisiteError, InputError, UnknownNameError: as ``table.read_table`` and ``table.to_rows``.
+    """
+    return to_rows(read_table(TableFile(path=str(path))), COLUMNS)
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """Rows whose prompts fit a limit.
+
+    Attributes:
+        rows: those that are kept.
+        too_long: id -> tokens of each prompt over the limit: left out, or with ``compat`` kept and to be cut.
+    """
+
+    rows: tuple[Row, ...]
+    too_long: Mapping[str, int]
+
+
+def fit_prompts(
+    rows: Sequence[Row],
+    num_tokens: Callable[[Sequence[Mapping[str, str]]], int],
+    *,
+    limit: int = PROMPT_LIMIT,
+    compat: bool = False,
+) -> Fitted:
+    """Leave out rows whose prompt is longer than the limit.
+
+    The released code keeps them and cuts the front of the prompt away, so that the model sees tools without the
+    instructions above them.
+
+    Args:
+        rows: as ``read_rlla`` gives them.
+        num_tokens: length of chat messages, markup included.
+        limit: in tokens.
+        compat: keep such rows, as the released code does; ``cut`` takes their tokens as it does.
+    """
+    lengths = {row.id: num_tokens(row.fields["chat"]) for row in rows}
+    too_long = {row_id: length for row_id, length in lengths.items() if length > limit}
+    return Fitted(tuple(row for row in rows if compat or row.id not in too_long), too_long)
+
+
+def cut(token_ids: Sequence[int], limit: int = PROMPT_LIMIT) -> Sequence[int]:
+    """The last tokens of a prompt, up to the limit: what the released code trains on."""
+    return token_ids[-limit:]
+
+
+class Tool(NamedTuple):
+    """A tool as the system message offers it."""
+
+    name: str
+    parameters: Mapping[str, Any]
+
+
+def offered_tools(system: str) -> list[Tool]:
+    """The tools of a system message."""
+    return [Tool(match[1], json.loads(match[3])) for match in _TOOL.finditer(system)]
+
+
+def reference_calls(gold: str) -> list[Mapping[str, Any]] | None:
+    """The calls of a reference; None where a line of its block is no call."""
+    block = _BLOCK.search(gold)
+    if block is None:
+        return [] if "<tool_call>" not in gold else None
+    try:
+        calls = [json.loads(line) for line in block[1].split("\n")]
+    except ValueError:
+        return None
+    good = all(isinstance(c, dict) and isinstance(c.get("parameters"), dict) and "name" in c for c in calls)
+    return calls if good else None
+
+
+def contradictions(row: Row) -> Iterator[str]:
+    """What is wrong with a reference, given the tools of its prompt.
+
+    Yields:
+        ``unreadable``; per call ``tool_not_offered`` or, per argument, ``number_as_string`` and ``parameter_unknown``.
+    """
+    calls = reference_calls(row.gold)
+    if calls is None:
+        yield "unreadable"
+        return
+    tools = {tool.name: tool.parameters for tool in offered_tools(row.fields["chat"][0]["content"])}
+    for call in calls:
+        if call["name"] not in tools:
+            yield "tool_not_offered"
+            continue
+        for key, value in call["parameters"].items():
+            declared = tools[call["name"]].get(key)
+            if declared is None:
+                yield "parameter_unknown"
+            elif isinstance(value, str) and isinstance(declared, dict) and declared.get("type") in NUMERIC:
+                yield "number_as_string"
+
+
+def statistics(rows: Sequence[Row]) -> dict[str, Any]:
+    """Counts for ``gdpo data stats``.
+
+    Returns:
+        ``rows``; ``shapes`` of references; ``calls`` per row; ``numeric_arguments`` in all; ``contradictions`` and
+        ``contradictory_rows``, each by kind, and ``rows_with_any``.
+    """
+    shapes, calls, found, in_rows = Counter[str](), Counter[int](), Counter[str](), Counter[str]()
+    numeric = with_any = 0
+    for row in rows:
+        parts = [name for name in ("tool_call", "response") if f"<{name}>" in row.gold]
+        shapes["+".join(parts) or "neither"] += 1
+        made = reference_calls(row.gold) or []
+        calls[len(made)] += 1
+        tools = {tool.name: tool.parameters for tool in offered_tools(row.fields["chat"][0]["content"])}
+        numeric += sum(
+            isinstance(declared := tools.get(call["name"], {}).get(key), dict) and declared.get("type") in NUMERIC
+            for call in made
+            for key in call["parameters"]
+        )
+        kinds = list(contradictions(row))
+        found.update(kinds)
+        in_rows.update(set(kinds))
+        with_any += bool(kinds)
+    return {
+        "rows": len(rows),
+        "shapes": dict(sorted(shapes.items())),
+        "calls": dict(sorted(calls.items())),
+        "numeric_arguments": numeric,
+        "contradictions": dict(sorted(found.items())),
+        "contradictory_rows": dict(sorted(in_rows.items())),
+        "rows_with_any": with_any,
+    }

@@ -1,0 +1,43 @@
+"""Environments of bfcl-eval that `make test-bfcl` builds: one with the checkers, one with all of `bfcl evaluate`."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from gdpo_nemo.errors import PrerequisiteError
+from gdpo_nemo.evaluation.bfcl import environment
+from gdpo_nemo.evaluation.bfcl.checkers import Checkers
+from gdpo_nemo.evaluation.bfcl.releases import RELEASES
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.append(str(ROOT / "tests" / "unit"))  # for scripted_server
+
+
+def pytest_collection_modifyitems(items):
+    here = Path(__file__).parent
+    for item in items:
+        if here in item.path.parents:
+            item.add_marker(pytest.mark.bfcl)
+            item.add_marker(pytest.mark.slow)
+
+
+def interpreter(version, suffix=""):
+    try:
+        return environment.find(RELEASES[version], ROOT / f"build/bfcl-{version}{suffix}")
+    except PrerequisiteError as error:
+        pytest.skip(f"make test-bfcl: {error}")
+
+
+@pytest.fixture(scope="session", params=list(RELEASES))
+def checkers(request):
+    """The checkers of each release."""
+    made = Checkers(RELEASES[request.param], interpreter(request.param))
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="session")
+def evaluate_python(checkers):
+    """The interpreter that has all of ``bfcl evaluate``."""
+    return interpreter(checkers.release.version, "-evaluate")

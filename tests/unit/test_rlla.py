@@ -1,0 +1,104 @@
+"""ToolRL's rows: proved to be the published ones, measured, counted where a reference contradicts its prompt."""
+
+import json
+
+import pytest
+
+from gdpo_nemo.data.locks import DataLockError
+from gdpo_nemo.data.rlla import contradictions, cut, fit_prompts, offered_tools, read_rlla, rlla_file, statistics
+from gdpo_nemo.data.sources import RLLA
+from gdpo_nemo.errors import UnknownNameError
+from gdpo_nemo.prompts import toolrl
+
+TOOLS = [
+    {
+        "name": "Get News (v2)",
+        "description": "News.\nMany of them.",
+        "parameters": {
+            "properties": {"page": {"type": "int", "description": "a {brace}"}, "topic": {"type": "string"}}
+        },
+    },
+    {"name": "now", "description": "", "parameters": {"properties": {}}},
+]
+THINK = "<think> t </think>\n"
+PLAIN = THINK + "<response> r </response>"
+
+
+def call(*calls):
+    lines = [json.dumps({"name": name, "parameters": parameters}) for name, parameters in calls]
+    return f"{THINK}<tool_call>\n" + "\n".join(lines) + "\n</tool_call>"
+
+
+GOLDS = [
+    call(("Get News (v2)", {"page": 1, "topic": "x"}), ("now", {})),
+    call(("Get News (v2)", {"page": "1"})),
+    call(("Get News (v2)", {"page": "1"}), ("Get News (v2)", {"page": "2", "extra": 0}), ("gone", {"page": "1"})),
+    PLAIN,
+    f"{THINK}<tool_call>\nnot json\n</tool_call>",
+    call(("now", {})) + "\n<response> r </response>",
+]
+
+
+@pytest.fixture
+def rows(tmp_path):
+    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    records = []
+    for index, gold in enumerate(GOLDS):
+        chat = toolrl.build_chat(TOOLS, [{"role": "user", "content": "word " * (index + 1)}])
+        prompt = [{"content": message.content, "role": message.role} for message in chat]
+        about = {"index": str(index), "input": prompt[1]["content"], "instruction": prompt[0]["content"]}
+        records.append(
+            {
+                "data_source": "rlla", "prompt": prompt, "ability": "math",
+                "reward_model": {"ground_truth": gold, "style": "rule"},
+                "extra_info": about | {"output": gold, "split": "test"},
+            }
+        )  # fmt: skip
+    parquet.write_table(pyarrow.Table.from_pylist(records), tmp_path / "test.parquet")
+    return read_rlla(tmp_path / "test.parquet")
+
+
+def test_rows_hold_the_chat_and_the_reference(rows):
+    assert [row.gold for row in rows] == GOLDS
+    assert [message["role"] for message in rows[0].fields["chat"]] == ["system", "user"]
+    assert offered_tools(rows[0].fields["chat"][0]["content"]) == [
+        (tool["name"], tool["parameters"]["properties"]) for tool in TOOLS
+    ]
+
+
+def test_contradictions_are_counted(rows):
+    assert list(contradictions(rows[0])) == []
+    assert list(contradictions(rows[2])) == [
+        "number_as_string", "number_as_string", "parameter_unknown", "tool_not_offered",
+    ]  # fmt: skip
+    assert statistics(rows) == {
+        "rows": 6,
+        "shapes": {"response": 1, "tool_call": 4, "tool_call+response": 1},
+        "calls": {0: 2, 1: 2, 2: 1, 3: 1},
+        "numeric_arguments": 4,
+        "contradictions": {"number_as_string": 3, "parameter_unknown": 1, "tool_not_offered": 1, "unreadable": 1},
+        "contradictory_rows": {"number_as_string": 2, "parameter_unknown": 1, "tool_not_offered": 1, "unreadable": 1},
+        "rows_with_any": 3,
+    }
+
+
+def test_long_prompts_are_left_out_and_counted_or_kept_as_released(rows):
+    def words(chat):
+        return chat[1]["content"].count("word")
+
+    fitted = fit_prompts(rows, words, limit=4)
+    assert [row.id for row in fitted.rows] == [row.id for row in rows[:4]]
+    assert fitted.too_long == {rows[4].id: 5, rows[5].id: 6}
+    compat = fit_prompts(rows, words, limit=4, compat=True)
+    assert (list(compat.rows), compat.too_long) == (rows, fitted.too_long)
+    assert (cut([1, 2, 3], 2), cut([1, 2], 2)) == ([2, 3], [1, 2])
+
+
+def test_only_the_published_file_is_taken(rows, tmp_path):
+    with pytest.raises(
+        DataLockError, match=r"is not dataset/rlla_4k/test\.parquet of github:qiancheng0/ToolRL at 8cee13e"
+    ):
+        rlla_file("test", tmp_path / "test.parquet")
+    with pytest.raises(UnknownNameError, match="split of rlla_4k"):
+        rlla_file("dev", tmp_path / "test.parquet")
+    assert set(RLLA.git_blobs) == set(RLLA.files)

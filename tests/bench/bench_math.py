@@ -3,7 +3,7 @@
     python tests/bench/bench_math.py [NUM_RESPONSES]
 
 Prints ratios, which say the same on a busy machine; the rates behind them hold for this machine only. The last line is
-the time for 16 samples of 1,560 questions with a tenth of answers that need a worker.
+the time for 16 samples of 1,560 questions with one answer in a hundred that needs a worker.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ def main(num: int) -> None:
     questions = [str(rng.randint(0, 999)) if rng.random() < 0.6 else root for root in roots]
     all_golds = [gold for gold in questions for _ in range(NUM_SAMPLES)]
     recorded = responses(rng, all_golds)
-    for index in rng.sample(range(len(recorded)), len(recorded) // 10):
-        recorded[index] = rf"<think>{FILLER}</think> $\boxed{{\sqrt{{{rng.randint(2, 9000)}}}}}$"
+    for index in rng.sample(range(len(recorded)), len(recorded) // 100):
+        recorded[index] = rf"<think>{FILLER}</think> $\boxed{{\ln {rng.randint(2, 9000)}}}$"
     started, used = time.perf_counter(), time.process_time()
     grades = grade_many(recorded, all_golds)
     wall_s, own_s = time.perf_counter() - started, time.process_time() - used

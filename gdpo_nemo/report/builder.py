@@ -13,7 +13,8 @@ from gdpo_nemo.files import write_text
 from gdpo_nemo.report import render, stability
 from gdpo_nemo.report.captions import SYNTHETIC, model_label
 from gdpo_nemo.report.figures import curves, groups, tradeoff
-from gdpo_nemo.report.samples import read_evaluations, run_name
+from gdpo_nemo.report.loading import read_evaluations
+from gdpo_nemo.report.samples import run_name
 from gdpo_nemo.report.spec import Exhibit, ReportSpec
 from gdpo_nemo.report.stability import ArmStability
 from gdpo_nemo.report.table import Part, Table, build_table

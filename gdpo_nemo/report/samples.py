@@ -1,4 +1,4 @@
-"""Per-sample values of the evaluations of one model's runs, read from their stores.
+"""Per-sample values of the evaluations of one model's runs; ``loading`` reads them.
 
 The bridge from a printed cell back to its samples: a cell is a column of some runs, a column is one
 value per question, and ``row_ids`` names the questions in the order of those values.
@@ -13,10 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
-from gdpo_nemo.errors import InputError, UnknownNameError
-from gdpo_nemo.evaluation.store import EvaluationStore
-from gdpo_nemo.report.spec import HELDOUT, Column, ReportSpec
-from gdpo_nemo.run_dir import RunDir
+from gdpo_nemo.errors import UnknownNameError
+from gdpo_nemo.report.spec import Column, ReportSpec
 from gdpo_nemo.stats import Strata
 from gdpo_nemo.stats.strata import FloatArray
 
@@ -44,6 +42,8 @@ class Evaluation:
         values: name -> values_Q_N, NaN where ungraded.
         num_failed: samples whose request failed for good; they are among the ungraded ones.
         synthetic: whether the store says that it was made up.
+        settings: benchmark, grader and sampling, which all runs of a table must share; empty where the store is of a
+            version that does not know them.
     """
 
     run: str
@@ -53,6 +53,7 @@ class Evaluation:
     values: Mapping[str, FloatArray]
     num_failed: int = 0
     synthetic: bool = False
+    settings: Mapping[str, object] = field(default_factory=dict)
 
     @property
     def samples_per_question(self) -> int:
@@ -190,107 +191,3 @@ def column_bounds(spec: ReportSpec, column: Column) -> tuple[float, float]:
 def run_name(path: Path) -> str:
     """``<arm>/seed<N>``, or ``base``: how files that may travel name a run of a model."""
     return path.name if path.name == "base" else f"{path.parent.name}/{path.name}"
-
-
-def read_evaluations(spec: ReportSpec) -> Evaluations:
-    """Read every finished evaluation that the columns need.
-
-    Raises:
-        InputError: a finished run has no evaluation, two runs answered different questions, or some runs are made up
-            and others are not.
-    """
-    benchmarks = tuple(dict.fromkeys(column.benchmark for column in spec.columns))
-    planned: dict[str, tuple[int, ...]] = {}
-    arms: dict[str, dict[int, dict[str, Evaluation]]] = {}
-    states: dict[str, dict[str, str]] = {}
-    base: dict[str, Evaluation] = {}
-    if spec.base is not None:
-        states[run_name(spec.base)], base = _read(spec, spec.base, benchmarks)
-    first: dict[str, Evaluation] = {}
-    for (arm, seed), path in spec.runs.items():
-        planned[arm] = (*planned.get(arm, ()), seed)
-        states[run_name(path)], found = _read(spec, path, benchmarks)
-        for benchmark, evaluation in found.items():
-            _check_same_questions(first.setdefault(benchmark, evaluation), evaluation)
-        arms.setdefault(arm, {})
-        if found:
-            arms[arm][seed] = found
-    evaluations = Evaluations(base, arms, planned, states, base_asked=spec.base is not None)
-    check_all_or_none_synthetic(evaluations.all())
-    return evaluations
-
-
-def check_all_or_none_synthetic(evaluations: list[Evaluation]) -> bool:
-    """Whether the evaluations are made up.
-
-    Raises:
-        InputError: some are and others are not.
-    """
-    made_up = {evaluation.synthetic: evaluation for evaluation in evaluations}
-    if len(made_up) > 1:
-        raise InputError(
-            f"{made_up[True].path} is synthetic and {made_up[False].path} is not; they never share a report. "
-            "Keep made-up runs in a folder of their own (--out DIR)"
-        )
-    return True in made_up
-
-
-def _read(spec: ReportSpec, path: Path, benchmarks: tuple[str, ...]) -> tuple[dict[str, str], dict[str, Evaluation]]:
-    run = RunDir(path)
-    states: dict[str, str] = {}
-    found: dict[str, Evaluation] = {}
-    for benchmark in benchmarks:
-        store = EvaluationStore(run.evaluation_path(benchmark))
-        state = _state(run, store, benchmark)
-        if state == "incomplete" and spec.allow_incomplete:
-            state = FINISHED
-        if state == FINISHED:
-            found[benchmark] = _load(run_name(path), EvaluationStore.open(store.path))
-        states[benchmark] = state
-    return states, found
-
-
-def _state(run: RunDir, store: EvaluationStore, benchmark: str) -> str:
-    if benchmark == HELDOUT:  # part of the run itself, which is finished when its result is there
-        state = run.state()
-        if state == FINISHED and not store.exists():
-            raise InputError(f"{run.path} is finished but holds no evaluation; run it again from its last checkpoint")
-        return state
-    state = store.state()
-    if state == "missing":
-        return "not_evaluated" if run.path.is_dir() else "missing"
-    return FINISHED if state == "complete" else state
-
-
-def _load(name: str, store: EvaluationStore) -> Evaluation:
-    matrix = store.score_matrix()
-    if not matrix.row_ids or not matrix.values:
-        raise InputError(f"{store.path} is finished but holds no evaluation; evaluate it again")
-    order = sorted(range(len(matrix.row_ids)), key=lambda q: matrix.row_ids[q])
-    values = {name: values_Q_N[order] for name, values_Q_N in matrix.values.items()}
-    return Evaluation(
-        run=name,
-        path=store.path,
-        row_ids=tuple(matrix.row_ids[q] for q in order),
-        groups=tuple(matrix.groups[q] for q in order),
-        values=values,
-        num_failed=int((~matrix.scored_Q_N).sum()),
-        synthetic=bool(store.header.get(SYNTHETIC)),
-    )
-
-
-def _check_same_questions(first: Evaluation, other: Evaluation) -> None:
-    for what, left, right in (
-        ("questions", len(first.row_ids), len(other.row_ids)),
-        ("samples per question", first.samples_per_question, other.samples_per_question),
-    ):
-        if left != right:
-            raise InputError(
-                f"{first.run} has {left} {what}, {other.run} has {right}: they cannot be paired; "
-                "use one evaluation setting for all runs (--fresh starts them again)"
-            )
-    if first.row_ids != other.row_ids:
-        odd = sorted(set(first.row_ids) ^ set(other.row_ids))[0]
-        raise InputError(f"{first.run} and {other.run} answered different questions, e.g. only one has {odd!r}")
-    if first.groups != other.groups:
-        raise InputError(f"{first.run} and {other.run} sort their questions into different groups")

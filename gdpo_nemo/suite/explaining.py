@@ -55,7 +55,8 @@ def explain(spec: ReportSpec, arm: str, column: Column, num_samples: int = SHOWN
         UnknownNameError: the report has no such arm.
     """
     from gdpo_nemo.report.captions import claim_line, model_label
-    from gdpo_nemo.report.samples import read_evaluations, run_name
+    from gdpo_nemo.report.loading import read_evaluations
+    from gdpo_nemo.report.samples import run_name
     from gdpo_nemo.report.table import BASE, Part, build_table
     from gdpo_nemo.report.verdict import adjusted, judge_all
 

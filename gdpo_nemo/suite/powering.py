@@ -60,7 +60,7 @@ def power(chosen: Sequence[tuple[str, Sequence[ReportSpec]]], spread: float | No
         UsageError: no claim at all.
     """
     from gdpo_nemo.report.captions import model_label
-    from gdpo_nemo.report.samples import read_evaluations
+    from gdpo_nemo.report.loading import read_evaluations
     from gdpo_nemo.report.verdict import judge_all
 
     rows: list[dict[str, Any]] = []

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 import shutil
 from dataclasses import replace
 
@@ -232,6 +233,21 @@ def test_made_up_runs_are_never_shown_beside_others(as_planted, tmp_path):
     with pytest.raises(InputError, match=r"is synthetic and .*gdpo/seed1.* is not"):
         report(tree, tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"sampling": {"temperature": 0.6}}, "sampling.temperature is 1.0 and 0.6"),
+        ({"benchmark": {"name": "quiz", "revision": "b", "hashes": {}}}, "benchmark.revision is None and 'b'"),
+    ],
+)
+def test_runs_that_were_evaluated_in_different_ways_share_no_table(as_planted, tmp_path, change, message):
+    tree = shutil.copytree(as_planted, tmp_path / "runs")
+    header = tree / "small" / "gdpo" / "seed1" / "eval" / "quiz" / "evaluation.json"
+    header.write_text(json.dumps(json.loads(header.read_text("utf-8")) | change), "utf-8")
+    with pytest.raises(InputError, match=re.escape(message)):
+        report(tree, tmp_path / "out")
 
 
 def test_two_builds_are_identical(as_planted, tmp_path):

@@ -1,0 +1,125 @@
+"""Evaluations from the stores of runs: what is finished, what is missing and why, and whether it can be compared."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from gdpo_nemo.errors import InputError
+from gdpo_nemo.evaluation.store import EvaluationStore
+from gdpo_nemo.report.samples import FINISHED, SYNTHETIC, Evaluation, Evaluations, run_name
+from gdpo_nemo.report.spec import HELDOUT, ReportSpec
+from gdpo_nemo.run_dir import RunDir, differing_keys
+
+SHARED = ("benchmark", "grader", "sampling")
+
+
+def read_evaluations(spec: ReportSpec) -> Evaluations:
+    """Read every finished evaluation that the columns need.
+
+    Raises:
+        InputError: a finished run has no evaluation, two runs answered different questions, or some runs are made up
+            and others are not.
+    """
+    benchmarks = tuple(dict.fromkeys(column.benchmark for column in spec.columns))
+    planned: dict[str, tuple[int, ...]] = {}
+    arms: dict[str, dict[int, dict[str, Evaluation]]] = {}
+    states: dict[str, dict[str, str]] = {}
+    base: dict[str, Evaluation] = {}
+    if spec.base is not None:
+        states[run_name(spec.base)], base = _read(spec, spec.base, benchmarks)
+    first: dict[str, Evaluation] = {}
+    for (arm, seed), path in spec.runs.items():
+        planned[arm] = (*planned.get(arm, ()), seed)
+        states[run_name(path)], found = _read(spec, path, benchmarks)
+        for benchmark, evaluation in found.items():
+            _check_same_questions(first.setdefault(benchmark, evaluation), evaluation)
+        arms.setdefault(arm, {})
+        if found:
+            arms[arm][seed] = found
+    evaluations = Evaluations(base, arms, planned, states, base_asked=spec.base is not None)
+    check_all_or_none_synthetic(evaluations.all())
+    return evaluations
+
+
+def check_all_or_none_synthetic(evaluations: list[Evaluation]) -> bool:
+    """Whether the evaluations are made up.
+
+    Raises:
+        InputError: some are and others are not.
+    """
+    made_up = {evaluation.synthetic: evaluation for evaluation in evaluations}
+    if len(made_up) > 1:
+        raise InputError(
+            f"{made_up[True].path} is synthetic and {made_up[False].path} is not; they never share a report. "
+            "Keep made-up runs in a folder of their own (--out DIR)"
+        )
+    return True in made_up
+
+
+def _read(spec: ReportSpec, path: Path, benchmarks: tuple[str, ...]) -> tuple[dict[str, str], dict[str, Evaluation]]:
+    run = RunDir(path)
+    states: dict[str, str] = {}
+    found: dict[str, Evaluation] = {}
+    for benchmark in benchmarks:
+        store = EvaluationStore(run.evaluation_path(benchmark))
+        state = _state(run, store, benchmark)
+        if state == "incomplete" and spec.allow_incomplete:
+            state = FINISHED
+        if state == FINISHED:
+            found[benchmark] = _load(run_name(path), EvaluationStore.open(store.path))
+        states[benchmark] = state
+    return states, found
+
+
+def _state(run: RunDir, store: EvaluationStore, benchmark: str) -> str:
+    if benchmark == HELDOUT:  # part of the run itself, which is finished when its result is there
+        state = run.state()
+        if state == FINISHED and not store.exists():
+            raise InputError(f"{run.path} is finished but holds no evaluation; run it again from its last checkpoint")
+        return state
+    state = store.state()
+    if state == "missing":
+        return "not_evaluated" if run.path.is_dir() else "missing"
+    return FINISHED if state == "complete" else state
+
+
+def _load(name: str, store: EvaluationStore) -> Evaluation:
+    matrix = store.score_matrix()
+    if not matrix.row_ids or not matrix.values:
+        raise InputError(f"{store.path} is finished but holds no evaluation; evaluate it again")
+    order = sorted(range(len(matrix.row_ids)), key=lambda q: matrix.row_ids[q])
+    values = {name: values_Q_N[order] for name, values_Q_N in matrix.values.items()}
+    return Evaluation(
+        run=name,
+        path=store.path,
+        row_ids=tuple(matrix.row_ids[q] for q in order),
+        groups=tuple(matrix.groups[q] for q in order),
+        values=values,
+        num_failed=int((~matrix.scored_Q_N).sum()),
+        synthetic=bool(store.header.get(SYNTHETIC)),
+        settings={} if store.header["schema"] == 1 else {key: store.header[key] for key in SHARED},
+    )
+
+
+def _check_same_questions(first: Evaluation, other: Evaluation) -> None:
+    for what, left, right in (
+        ("questions", len(first.row_ids), len(other.row_ids)),
+        ("samples per question", first.samples_per_question, other.samples_per_question),
+    ):
+        if left != right:
+            raise InputError(
+                f"{first.run} has {left} {what}, {other.run} has {right}: they cannot be paired; "
+                "use one evaluation setting for all runs (--fresh starts them again)"
+            )
+    if first.row_ids != other.row_ids:
+        odd = sorted(set(first.row_ids) ^ set(other.row_ids))[0]
+        raise InputError(f"{first.run} and {other.run} answered different questions, e.g. only one has {odd!r}")
+    if first.groups != other.groups:
+        raise InputError(f"{first.run} and {other.run} sort their questions into different groups")
+    odd_keys = list(differing_keys(first.settings, other.settings)) if first.settings and other.settings else []
+    if odd_keys:
+        key, left, right = odd_keys[0]
+        raise InputError(
+            f"{first.path} and {other.path} were not evaluated in the same way: {key} is {left!r} and {right!r}; "
+            "evaluate one of them again, or keep them in different folders (--out DIR)"
+        )

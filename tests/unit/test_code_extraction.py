@@ -1,0 +1,113 @@
+"""Which text of a response is the program, and which answers are the expected one."""
+
+from __future__ import annotations
+
+import pytest
+
+from gdpo_nemo.errors import UnknownNameError
+from gdpo_nemo.rewards.code import extract_code
+from gdpo_nemo.rewards.code.comparing import same_output, same_value
+
+
+@pytest.mark.parametrize(
+    ("response", "program"),
+    [
+        ("```python\na = 1\n```", "a = 1\n"),
+        ("text\n```py\na\n```\nmore\n```Python3\nb\n```\nend", "b\n"),
+        ("```python\na\n```\nOutput:\n```\n3\n```\n```text\n4\n```", "a\n"),
+        ("```\na\n```\n```\nb\n```", "b\n"),
+        ("```cpp\nint a;\n```\n```bash\nls\n```", None),
+        ("print(1)", None),
+        ("", None),
+        ("use `x` or ```y``` here", None),
+        ("<think>\n```python\na\n```\n</think>\n```python\nb\n```", "b\n"),
+        ("<think>\n```python\na\n```\n</think> done", None),
+        ("<think>\n```python\na\n```", None),
+        ("reasoning ```python\na\n``` </think>```python\nb\n```", "b\n"),
+        ("x</think>```python\na\n```</think>```python\nb\n```", "b\n"),
+        ("```python\nif a:\n    b", "if a:\n    b"),
+        ("~~~python\na = '```'\n~~~", "a = '```'\n"),
+        ("````python\ns = '''\n```\n'''\n````", "s = '''\n```\n'''\n"),
+        ("1. So:\n   ```python\n   if a:\n       b\n   ```", "if a:\n    b\n"),
+        ("Code: ```python\na\n```", "a\n"),
+        ("```python\r\na\r\nb\r\n```\r\n", "a\nb\n"),
+        ("```python title=x\na\n```", "a\n"),
+        ("```python\n```", ""),
+        ("```python\nprint(1)```", "print(1)\n"),
+    ],
+)
+def test_the_program_of_a_response(response: str, program: str | None) -> None:
+    assert extract_code(response) == program
+
+
+def test_how_thinking_is_read_can_be_chosen() -> None:
+    response = "```python\na\n```"
+    assert extract_code(response, thinking="required") is None
+    assert extract_code(f"x</think>{response}", thinking="required") == "a\n"
+    assert extract_code(f"{response}\n</think>", thinking="ignored") == "a\n"
+    with pytest.raises(UnknownNameError, match="ignored"):
+        extract_code(response, thinking="never")
+
+
+@pytest.mark.parametrize(
+    ("expected", "printed", "same"),
+    [
+        ("3\n", "3", True),
+        ("3", "3 \r\n\n", True),
+        ("a  b", "a b", True),
+        ("1\n\n2", "1\n2", False),
+        ("1 2", "1\n2", False),
+        ("YES", "yes", False),
+        ("7", "7.0", False),
+        ("7", "07", False),
+        ("1000000", "1000001", False),
+        ("0.5", "0.5000001", True),
+        ("0.5", ".5", True),
+        ("0.5", "0.501", False),
+        ("1e6", "1000000.5", True),
+        ("1e6", "1000002", False),
+        ("10000000 0.5", "10000001 0.5", False),
+        ("0.5", "nan", False),
+        ("0.5", "0x1p-1", False),
+        ("1.0", "1_0e-1", False),
+        ("1e400", "inf", False),
+        ("nan", "nan", True),
+        ("é", "é", True),
+    ],
+)
+def test_printed_answers(expected: str, printed: str, same: bool) -> None:
+    assert same_output(expected, printed.encode()) is same
+
+
+def test_bytes_that_are_no_text_are_wrong() -> None:
+    assert not same_output("3", b"3\xff")
+
+
+@pytest.mark.parametrize(
+    ("expected", "returned", "same"),
+    [
+        ("3", "3", True),
+        ("3", "3.0", True),
+        ("3", "3.0000001", False),
+        ("-1000000006", "-1000000007", False),
+        ("0.5", "0.5000001", True),
+        ("1.0", "1", True),
+        ("true", "1", False),
+        ("1", "true", False),
+        ("null", "null", True),
+        ("[1, 2]", "[1, 2]", True),
+        ("[1, 2]", "[1, 2, 3]", False),
+        ("[1, 2]", "1", False),
+        ('"3"', "3", False),
+        ('{"a": [1.0]}', '{"a": [1.0000001]}', True),
+        ('{"a": 1}', '{"a": 1, "b": 2}', False),
+        ("1" * 5000, "1" * 5000, True),
+        ("1" * 5000, "1" * 4999 + "2", False),
+        ("0.5", "NaN", False),
+        ("0.5", "1" * 400, False),
+        ("[1", "[1", False),
+        ("1", "[" * 100_000, False),
+    ],
+)
+def test_returned_answers(expected: str, returned: str, same: bool) -> None:
+    assert same_value(expected, returned) is same

@@ -3,7 +3,7 @@
 Workers are new interpreters (no fork of a process that holds threads or CUDA), found in no signal handler of the caller
 (SIGALRM works in the main thread only), and end with their parent: their input closes, and the kernel limits the CPU
 time of each answer. The limit on an answer is wall time, prolonged up to five times while the machine is so busy that
-the worker got less than half of it.
+the worker got less than half of it; one that never got that much leaves no verdict.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ JOBS_PER_WORKER: Final = 1_000
 MOST_WORKERS: Final = 8
 _START_S: Final = 120.0
 _PROLONGED: Final = 5
+STARVED: Final = "starved"
 _DIED: Final = "worker_died"
 
 
@@ -44,7 +45,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a worker said; a killed one leaves False, or None if the gold was not even read."""
+    """What a worker said; a killed one leaves False, or None if the gold was not even read or it got no CPU time."""
 
     verdict: bool | None
     reason: str = ""
@@ -163,11 +164,12 @@ class _Worker:
         while True:
             message = self._read(deadline)
             if message is None:
-                starved = self._cpu_s() - used < timeout_s / 2 and time.monotonic() < last
-                if self._is_open and starved and self.is_usable:
+                starved = self._is_open and self.is_usable and self._cpu_s() - used < timeout_s / 2
+                if starved and time.monotonic() < last:
                     deadline = min(time.monotonic() + timeout_s / 2, last)
                     continue
-                return self._lost(job, gold_read, timed_out=self._is_open)
+                lost = self._lost(job, gold_read, timed_out=self._is_open)
+                return Outcome(None, STARVED, timed_out=True) if starved else lost
             if "verdict" in message:
                 return Outcome(message["verdict"], message.get("reason", ""))
             gold_read = True

@@ -43,6 +43,7 @@ REASONS: Final[dict[str, str]] = {
     "gold_unparsable": "the library cannot read the gold",
     "gold_timeout": "the gold could not be evaluated in time",
     "gold_worker_died": "evaluating the gold ended its worker",
+    "starved": "the machine gave the worker no time to evaluate the answer",
     # length
     "over_limit": "more tokens than the limit",
 }

@@ -37,6 +37,7 @@ from gdpo_nemo.evaluation.store import EvaluationStore
 from gdpo_nemo.prompts.mathematics import build_messages
 from gdpo_nemo.prompts.tool_calling import template
 from gdpo_nemo.rewards.math import GRADERS, Grade, grade_many
+from gdpo_nemo.rewards.math.extraction import before_the_cut
 from gdpo_nemo.stats import bootstrap_samples
 from gdpo_nemo.types import RewardVector
 
@@ -135,7 +136,8 @@ class MathBenchmark(Benchmark):
         coming = iter(samples)
         while part := list(islice(coming, CHUNK)):
             grades = grade_many(
-                [generation["response"] for _, generation in part], [question["gold"] for question, _ in part],
+                [before_the_cut(generation["response"], generation["truncated"]) for _, generation in part],
+                [question["gold"] for question, _ in part],
                 grader=grader,
             )  # fmt: skip
             for (_, generation), grade in zip(part, grades, strict=True):

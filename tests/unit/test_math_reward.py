@@ -41,6 +41,18 @@ def test_values_and_reasons(gold: str, response: str, length: int, expected: tup
     assert scored(MathReward(), gold, response, length) == expected
 
 
+@pytest.mark.parametrize(
+    ("response", "expected"),
+    [
+        (r"it is \boxed{42}, but let me check", (0.0, ("unfinished_thinking",))),
+        (r"hm</think> \boxed{42} because", (1.0, ())),
+    ],
+)
+def test_a_response_cut_off_while_thinking_has_no_answer(response: str, expected: tuple) -> None:
+    vector = MathReward()(Row("q", {}, "42"), Rollout("q", 0, response, 8000, truncated=True))
+    assert (vector["correct"], vector.reasons["correct"]) == expected
+
+
 def test_a_gold_that_cannot_be_read_is_nan_and_never_one() -> None:
     correct, length, why, _ = scored(MathReward(), r"\text{see figure}", r"\boxed{\text{see figure}}")
     assert math.isnan(correct)

@@ -21,6 +21,15 @@ _BARE = re.compile(r"[^\s{}$\\]+|\\[a-zA-Z]+")
 _MOST_NESTED = 8
 
 
+def before_the_cut(response: str, truncated: bool) -> str:
+    """What may be graded of a response: one that its token limit cut off before ``</think>`` was still thinking.
+
+    Templates that open ``<think>`` in the prompt leave no trace of it in the response, so that a box in an unfinished
+    thought would look like an answer.
+    """
+    return _OPEN if truncated and _CLOSE not in response else response
+
+
 def final_answer(response: str, thinking: str = "auto") -> tuple[str | None, str]:
     r"""The text of the last box, and a code that says why there is none ("" when there is one).
 

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from gdpo_nemo.errors import InputError, UnknownNameError
-from gdpo_nemo.rewards.math.extraction import THINKING
+from gdpo_nemo.rewards.math.extraction import THINKING, before_the_cut
 from gdpo_nemo.rewards.math.grading import GRADERS, Grade, grade_many
 from gdpo_nemo.types import RewardVector, Rollout, Row
 
@@ -94,7 +94,7 @@ class MathReward:
     def score_many(self, rows: Sequence[Row], rollouts: Sequence[Rollout]) -> list[RewardVector]:
         """Score rollouts on all workers at once; ``rows[i]`` is the row that ``rollouts[i]`` answers."""
         grades = grade_many(
-            [rollout.response for rollout in rollouts],
+            [before_the_cut(rollout.response, rollout.truncated) for rollout in rollouts],
             [accepted_answers(row.gold) for row in rows],
             grader=self.grader,
             thinking=self.thinking,

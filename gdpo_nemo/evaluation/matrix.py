@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,18 +47,22 @@ def fill_matrix(
     """
     asked = [(str(row["row_id"]), row.get("group")) for row in questions]
     position = {row_id: q for q, (row_id, _) in enumerate(asked)}
-    shape = (len(asked), num_samples)
-    scored, values = np.zeros(shape, dtype=np.bool_), dict[str, NDArray[np.float64]]()
+    size = len(asked) * num_samples
+    scored, values = bytearray(size), dict[str, list[float]]()  # lists: setting one number of an array takes longer
     for row in scores:
         q, index = position.get(row["row_id"], -1), row["index"]
         if q < 0 or not 0 <= index < num_samples:
             raise RunDirError(f"{path}: scores name sample {index} of {row['row_id']!r}, which was not asked")
-        if scored[q, index]:
+        at = q * num_samples + index
+        if scored[at]:
             raise RunDirError(f"{path} has two scores of sample {index} of {row['row_id']!r}")
-        scored[q, index] = True
+        scored[at] = 1
         for column, value in row["values"].items():
             if column not in values:
-                values[column] = np.full(shape, np.nan)
+                values[column] = [math.nan] * size
             if value is not None:
-                values[column][q, index] = value
-    return ScoreMatrix(tuple(row_id for row_id, _ in asked), tuple(group for _, group in asked), values, scored)
+                values[column][at] = value
+    shape = (len(asked), num_samples)
+    scored_Q_N = np.frombuffer(scored, dtype=np.bool_).reshape(shape)
+    values_Q_N = {name: np.array(column, dtype=np.float64).reshape(shape) for name, column in values.items()}
+    return ScoreMatrix(tuple(row_id for row_id, _ in asked), tuple(group for _, group in asked), values_Q_N, scored_Q_N)

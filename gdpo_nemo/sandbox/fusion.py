@@ -118,9 +118,9 @@ class FusionClient:
 
     def _one(self, job: Job) -> JobResult:
         runs: list[TestRun] = []
-        left_s, num_timeouts = job.limits.budget_s, 0
+        left_s = job.limits.budget_s
         for stdin in job.stdins:
-            if left_s <= 0 or num_timeouts == job.stop_after_timeouts:
+            if left_s <= 0:
                 runs.append(TestRun(TIMEOUT, detail=f"not run: budget_s = {job.limits.budget_s:g} is used up"))
                 continue
             run = self._test(job, stdin)
@@ -129,7 +129,6 @@ class FusionClient:
             runs.append(run)
             if run.status == COMPILE_ERROR:
                 return JobResult((run,) * len(job.stdins))
-            num_timeouts += run.status == TIMEOUT
             left_s -= run.wall_s / job.limits.wall_factor
         return JobResult(tuple(runs))
 

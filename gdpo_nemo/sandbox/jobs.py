@@ -78,7 +78,6 @@ class Job:
         call: the function (or method of class Solution) whose value is the answer; None: what is printed is.
         limits: of each test, and of all together.
         prelude: whether common names (``math``, ``deque``, ``List``) are there without an import.
-        stop_after_timeouts: tests that time out before the rest is given up as timed out; None: never.
     """
 
     source: str
@@ -86,7 +85,6 @@ class Job:
     call: str | None = None
     limits: Limits = field(default_factory=Limits)
     prelude: bool = True
-    stop_after_timeouts: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

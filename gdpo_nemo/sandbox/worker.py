@@ -86,10 +86,10 @@ def run_job(job: Job, test: Callable[[int, int, str], TestRun | str]) -> JobResu
     source = memory_file(job.source.encode("utf-8", "surrogatepass"))
     code = os.memfd_create("code", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     runs: list[TestRun] = []
-    left_s, num_timeouts = job.limits.budget_s, 0
+    left_s = job.limits.budget_s
     try:
         for stdin in job.stdins:
-            if left_s <= 0 or num_timeouts == job.stop_after_timeouts:
+            if left_s <= 0:
                 runs.append(TestRun(TIMEOUT, detail=f"not run: budget_s = {job.limits.budget_s:g} is used up"))
                 continue
             run = test(source, code, stdin)
@@ -98,7 +98,6 @@ def run_job(job: Job, test: Callable[[int, int, str], TestRun | str]) -> JobResu
             runs.append(run)
             if run.status == COMPILE_ERROR:
                 return JobResult(tuple(replace(run, cpu_s=0.0, wall_s=0.0) for _ in job.stdins))
-            num_timeouts += run.status == TIMEOUT
             left_s -= max(run.cpu_s, run.wall_s / job.limits.wall_factor)
     finally:
         os.close(source)

@@ -85,7 +85,7 @@ for pid in ["self", "1", *map(str, range(os.getppid() - 3, os.getppid() + 3))]:
     for name in ("environ", "cmdline", "maps"):
         try: seen += open(f"/proc/{pid}/{name}", errors="replace").read()
         except OSError: pass
-print("secret-of" in seen, "expected-answer" in seen, os.getuid() == 0 and os.path.exists("/proc/1/root/etc/shadow"))
+print("secret-of" in seen, "expected-answer" in seen, os.getuid() == 0 and os.path.exists("/proc/1/root" + "/etc"))
 """
     assert run(pool, source).stdout == b"False False False\n"
 

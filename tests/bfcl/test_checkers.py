@@ -11,8 +11,10 @@ import pytest
 from gdpo_nemo.evaluation.benchmark import Sample
 from gdpo_nemo.evaluation.bfcl import official
 from gdpo_nemo.evaluation.bfcl.benchmark import Bfcl
-from gdpo_nemo.evaluation.bfcl.checkers import CheckerError
+from gdpo_nemo.evaluation.bfcl.checkers import CheckerError, Checkers
 from gdpo_nemo.evaluation.bfcl.conversation import ToolRLStyle
+from gdpo_nemo.sandbox.isolation import AUTO, MODES
+from gdpo_nemo.sandbox.jobs import SandboxError
 
 SCRIPT = """
 import json, sys
@@ -119,6 +121,18 @@ def test_a_call_without_end_costs_its_sample_and_no_other(checkers):
         checkers.limit_s = usual
     assert time.monotonic() - began < 60
     assert checkers.check([{"category": "irrelevance", "id": "irrelevance_0", "calls": []}], "toolrl")[0]["valid"]
+
+
+@pytest.mark.parametrize("mode", [mode for mode in MODES if mode != AUTO])
+def test_every_isolation_that_holds_here_serves_the_checkers(checkers, mode):
+    made = Checkers(checkers.release, checkers.interpreter, mode=mode)
+    try:
+        answers = made.execute("multi_turn_base", "multi_turn_base_0", [[{"name": "pwd", "arguments": {}}]], "toolrl")
+    except SandboxError as error:
+        pytest.skip(f"{mode} does not hold here: {error}")
+    finally:
+        made.close()
+    assert answers == ['{"current_working_directory": "workspace"}']
 
 
 def _has(entry, name):

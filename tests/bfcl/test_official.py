@@ -132,7 +132,7 @@ def test_the_references_are_mostly_right_answers(checkers, cases, official_run):
         for category in checkers.release.categories
     }
     typed = [category for category in share if "java" in category]  # want every argument as a string
-    assert all(share[category] > 0.95 for category in share if category not in (*typed, "live_relevance")), share
+    assert all(share[category] > 0.9 for category in share if category not in (*typed, "live_relevance")), share
 
 
 def test_aggregates_are_those_of_the_official_table(checkers, cases, official_run):

@@ -11,10 +11,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import gdpo_nemo
 from gdpo_nemo.errors import GdpoError
 from gdpo_nemo.evaluation.bfcl import official
 from gdpo_nemo.evaluation.bfcl.releases import Release
+from gdpo_nemo.sandbox import isolation
+from gdpo_nemo.sandbox.jobs import SandboxError
 
+SCRATCH_MB = 64
 LIMIT_S = 30.0  # of one request; the slowest, 200 long dialogues with their tools, takes 4
 Verdict = Mapping[str, Any]
 
@@ -26,15 +30,18 @@ class CheckerError(GdpoError, RuntimeError):
 class Checkers:
     """One release's data, checkers and tools. Safe to use from several threads; they take turns."""
 
-    def __init__(self, release: Release, interpreter: Path, *, limit_s: float = LIMIT_S) -> None:
+    def __init__(
+        self, release: Release, interpreter: Path, *, limit_s: float = LIMIT_S, mode: str = isolation.AUTO
+    ) -> None:
         """Name the process; it starts with the first question.
 
         Args:
             release: of bfcl-eval.
             interpreter: of its environment, see ``environment.find``.
             limit_s: wall-clock seconds of one request.
+            mode: one of ``sandbox.isolation.MODES``.
         """
-        self.release, self.interpreter, self.limit_s = release, interpreter, limit_s
+        self.release, self.interpreter, self.limit_s, self.mode = release, interpreter, limit_s, mode
         self._process: subprocess.Popen[bytes] | None = None
         self._scratch: tempfile.TemporaryDirectory[str] | None = None
         self._lock = threading.Lock()
@@ -119,17 +126,39 @@ class Checkers:
         return _line(process)
 
     def _start(self) -> subprocess.Popen[bytes]:
+        _, process = isolation.start(self.mode, self._open)
+        return process
+
+    def _open(self, layers: isolation.Layers) -> subprocess.Popen[bytes]:
         self._scratch = tempfile.TemporaryDirectory(prefix="bfcl-")
-        process = subprocess.Popen(
-            [str(self.interpreter), "-I", str(Path(official.__file__)), self.release.version],
+        config = {
+            "namespaces": layers.namespaces,
+            "landlock": layers.landlock,
+            "seccomp": layers.seccomp,
+            "read_only": isolation.read_only_paths(isolation.paths_of(str(self.interpreter))),
+            "needed": [str(self.interpreter.parents[1])],
+            "scratch": self._scratch.name,
+            "scratch_mb": SCRATCH_MB,
+            "warm": [],
+            "allow_exec": False,
+        }
+        root = str(Path(gdpo_nemo.__file__).resolve().parents[1])
+        script = [str(Path(official.__file__)), self.release.version, json.dumps(config), root]
+        self._process = subprocess.Popen(
+            [str(self.interpreter), "-s", "-P", *script],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            cwd=self._scratch.name,
-            env={"BFCL_PROJECT_ROOT": self._scratch.name, "PATH": os.defpath, "PYTHONHASHSEED": "0"},
+            cwd="/",
+            env={"PATH": os.defpath, "PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1"},
         )
-        self._process = process
-        _value(_line(process))
-        return process
+        try:
+            answer = json.loads(_line(self._process))
+        except EOFError:
+            answer = {"fault": f"the process of {self.release.requirement} ended"}
+        if "fault" in answer:
+            self._end()
+            raise SandboxError(f"the official checkers did not start: {answer['fault']}")
+        return self._process
 
     def _end(self) -> None:
         if self._process is not None:

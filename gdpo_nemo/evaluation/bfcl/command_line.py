@@ -18,6 +18,7 @@ from gdpo_nemo.evaluation.bfcl.conversation import NativeStyle, ToolRLStyle
 from gdpo_nemo.evaluation.bfcl.releases import RELEASES
 from gdpo_nemo.evaluation.sampling import SamplingParams
 from gdpo_nemo.prompts import toolrl
+from gdpo_nemo.sandbox.isolation import AUTO, MODES
 
 SAMPLING = SamplingParams(temperature=0.0, top_p=1.0, max_tokens=4096)
 
@@ -73,6 +74,9 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         + "; ".join(f"{name}: {words}" for name, words in toolrl.DEVIATIONS.items()),
     )
     group.add_argument("--environment", type=Path, metavar="DIR", help="of the checkers (default: build/bfcl-VERSION)")
+    group.add_argument(
+        "--isolation", choices=MODES, default=AUTO, help="of the checkers, docs/sandbox.md (%(default)s)"
+    )
 
 
 def _benchmarks(options: argparse.Namespace) -> list[Benchmark]:
@@ -82,4 +86,5 @@ def _benchmarks(options: argparse.Namespace) -> list[Benchmark]:
     if native and not getattr(options, "endpoint", "rescore"):
         raise UsageError("--prompt native needs --endpoint: a server applies the model's template for tools")
     style = NativeStyle() if native else ToolRLStyle(options.deviations)
-    return [Bfcl(Checkers(release, interpreter), style, release.chosen(options.categories))]
+    checkers = Checkers(release, interpreter, mode=options.isolation)
+    return [Bfcl(checkers, style, release.chosen(options.categories))]

@@ -1,12 +1,13 @@
 """Data, checkers and tools of one release of bfcl-eval, behind a pipe. Runs in the environment of that release.
 
-    python -I official.py v3        requests come as JSON lines on standard input, answers go to standard output
+    python -s -P official.py v3 ISOLATION ROOT      requests come as JSON lines on standard input, answers go to output
 
-Every request is carried out in a fork that is ended after its time, so that each sample meets untouched backends and
+The process first leaves the network, the files and the rights of its caller (``sandbox.inside``). Every request is
+carried out in a fork that is ended after its time, so that each sample meets untouched backends and
 nothing that a call does can outlive it. The only text that reaches the release's ``eval`` is written here: a name that
 is a public method of the entry's classes, parameter names that are identifiers, and literals.
 
-Nothing of gdpo_nemo can be imported here, and nothing but Python's own library and bfcl_eval.
+Of gdpo_nemo, nothing but ``sandbox.inside`` can be imported here; beside it Python's own library and bfcl_eval.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import os
 import resource
 import select
 import signal
+import socket
 import sys
 import time
 import types
@@ -317,15 +319,38 @@ def _answer(release: Release, request: Json, writable: int) -> None:
     os._exit(0)
 
 
+def isolated(config: Json, root: str) -> Json:
+    """Enter the layers of a configuration, see ``gdpo_nemo.sandbox.inside.zygote``; what came of it."""
+    sys.path.insert(0, root)
+    zygote = import_module("gdpo_nemo.sandbox.inside.zygote")
+    sys.path.pop(0)
+    config["needed"] += [os.__file__]
+    try:
+        with socket.socket() as unused:
+            layers: Json = zygote.isolate(config, unused)
+        if config["landlock"]:
+            devices = zygote.namespaces.DEVICES
+            readable, written = [*config["read_only"], *devices], [os.getcwd(), *devices[:2]]
+            rules = zygote.landlock.ruleset(readable, written, directories=True)
+            if zygote.landlock.restriction(rules)():
+                raise OSError("Landlock refuses")
+    except OSError as error:
+        return {"fault": str(error)}
+    os.environ["BFCL_PROJECT_ROOT"] = os.getcwd()
+    return {"value": layers}
+
+
 def main() -> None:
     """Answer requests until standard input ends."""
+    version, config, root = sys.argv[1:]
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever the release prints
-    release = Release(sys.argv[1])
-    out.write(b'{"value": "ready"}\n')
+    layers = isolated(json.loads(config), root)
+    release = Release(version) if "value" in layers else None
+    out.write(json.dumps(layers).encode() + b"\n")
     out.flush()
-    for line in sys.stdin.buffer:
-        out.write(carry_out(release, json.loads(line)) + b"\n")
+    for line in sys.stdin.buffer if release else ():
+        out.write(carry_out(release, json.loads(line)) + b"\n")  # type: ignore[arg-type]
         out.flush()
 
 

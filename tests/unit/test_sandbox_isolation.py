@@ -124,6 +124,14 @@ print(open("gdpo-marker").read())
     assert run(pool, "import os; print(os.path.exists('gdpo-marker'))").stdout == b"False\n"
 
 
+def test_the_files_of_a_program_together_have_a_limit(pool: LocalPool) -> None:
+    source = "for i in range(8): open(str(i), 'wb').write(b'x' * (12 << 20))\nwhile True: pass"
+    ended = run(pool, source, limits=Limits())
+    own_tree = pool.mode in (isolation.FULL, isolation.NAMESPACES)
+    assert ended.status == ("error" if own_tree else "output_limit"), ended
+    assert ("No space left" if own_tree else "scratch_mb") in ended.detail
+
+
 def test_no_process_outlives_its_test(pool: LocalPool) -> None:
     source = """
 import os, time

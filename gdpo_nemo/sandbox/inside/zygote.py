@@ -29,7 +29,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from gdpo_nemo.sandbox.inside import harness, landlock, namespaces, privileges, seccomp, syscalls
+from gdpo_nemo.sandbox.inside import harness, landlock, leftovers, namespaces, privileges, seccomp, syscalls
 
 NUM_DESCRIPTORS = 5
 START_S = 10.0
@@ -229,7 +229,7 @@ class Zygote:
                     return "cpu"
                 if memory > limits["memory"]:
                     return "memory"
-                if not self._own_pids and _size(self._scratch) > self._scratch_bytes:
+                if not self._own_pids and leftovers.size(self._scratch) > self._scratch_bytes:
                     return "scratch"
         finally:
             os.close(watched)
@@ -257,7 +257,7 @@ class Zygote:
         """Wait until no descendant is left."""
         while True:
             if not self._own_pids and not self._filtered:
-                for pid in _children(os.getpid()):
+                for pid in leftovers.children(os.getpid()):
                     self._kill(pid)
             try:
                 os.waitpid(-1, 0)
@@ -267,48 +267,12 @@ class Zygote:
     def _clean(self) -> bool:
         """Empty the scratch folder; whether that went well."""
         try:
-            _open_up(self._scratch)
+            leftovers.open_up(self._scratch)
             for entry in os.scandir(self._scratch):
-                _remove(entry.path, entry.is_dir(follow_symlinks=False))
+                leftovers.remove(entry.path, entry.is_dir(follow_symlinks=False))
         except OSError:
             return False
         return True
-
-
-def _remove(path: str, is_folder: bool) -> None:
-    if is_folder:  # at most MAX_SCRATCH_ENTRIES deep
-        _open_up(path)
-        for entry in os.scandir(path):
-            _remove(entry.path, entry.is_dir(follow_symlinks=False))
-        os.rmdir(path)
-    else:
-        os.unlink(path)
-
-
-def _open_up(folder: str) -> None:
-    """Take back the rights to a folder that its program may have given away."""
-    if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
-        os.chmod(folder, 0o700)
-
-
-def _size(folder: str) -> int:
-    """Bytes of the files in a folder; 0 while its program has locked it."""
-    size = 0
-    with contextlib.suppress(PermissionError), os.scandir(folder) as entries:
-        for entry in entries:
-            with contextlib.suppress(FileNotFoundError):
-                size += entry.stat(follow_symlinks=False).st_size
-    return size
-
-
-def _children(parent: int) -> list[int]:
-    found = []
-    for name in os.listdir("/proc"):
-        if name.isdecimal():
-            with contextlib.suppress(OSError), open(f"/proc/{name}/stat", encoding="ascii", errors="replace") as handle:
-                if int(handle.read().rpartition(")")[2].split()[1]) == parent:
-                    found.append(int(name))
-    return found
 
 
 def main() -> None:

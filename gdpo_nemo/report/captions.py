@@ -74,7 +74,8 @@ def caption(spec: ReportSpec, models: Sequence[str], facts: Facts) -> tuple[str,
 
 def best_note(spec: ReportSpec) -> str:
     """What the mark of a best value means."""
-    return f"better than every other arm, each by its paired {percent(spec.level)} interval."
+    by = f"its paired {percent(spec.level)} interval"
+    return f"better than every other arm, each by {f'the adjusted claim about the two or {by}' if spec.claims else by}."
 
 
 def claim_line(spec: ReportSpec, verdict: Verdict, *, named: bool = False) -> str:
@@ -111,7 +112,8 @@ def power(spec: ReportSpec, verdicts: Sequence[Verdict], *, named: bool = False)
         if verdict.effect:
             effect = f"{verdict.effect:+.{max(column.digits, 1)}f}"
             need = f"{verdict.seeds_needed} seeds" if verdict.seeds_needed else "more questions, not more seeds"
-            line += f"; an effect of the paper's size ({effect}{_unit(column)}) takes {need}"
+            which = "the paper's smallest effect" if len(verdict.effects) > 1 else "an effect of the paper's size"
+            line += f"; {which} ({effect}{_unit(column)}) takes {need}"
         lines.append(line)
     idle = sum(verdict.detectable is None for verdict in verdicts)
     if idle and verdicts:

@@ -144,7 +144,9 @@ def _rows(part: Part, verdicts: Sequence[Verdict], named: bool) -> list[TableRow
     for arm, planned in evaluations.planned.items():
         runs = evaluations.arms[arm]
         cells = [
-            make_cell(part, arm, column, evaluations.of_arm(arm, column), verdicts, _is_best(part, column, arm))
+            make_cell(
+                part, arm, column, evaluations.of_arm(arm, column), verdicts, _is_best(part, verdicts, column, arm)
+            )
             for column in spec.columns
         ]
         size = _num_questions(spec, [one for own in runs.values() for one in own.values()])
@@ -159,12 +161,20 @@ def _num_questions(spec: ReportSpec, evaluations: list[Evaluation]) -> int:
     return 0 if several or not evaluations else len(evaluations[0].row_ids)
 
 
-def _is_best(part: Part, column: Column, arm: str) -> bool:
-    sign = 1 if column.better == "higher" else -1
+def _is_best(part: Part, verdicts: Sequence[Verdict], column: Column, arm: str) -> bool:
     others = [other for other in part.evaluations.planned if other != arm]
-    return bool(others) and all(
-        supports(compare(part.evaluations, column, arm, other, part.spec.level), sign) for other in others
-    )
+    return bool(others) and all(_beats(part, verdicts, column, arm, other) for other in others)
+
+
+def _beats(part: Part, verdicts: Sequence[Verdict], column: Column, arm: str, other: str) -> bool:
+    """By the adjusted verdict on a claim about the two, else by their paired interval."""
+    sign = 1 if column.better == "higher" else -1
+    for verdict in verdicts:
+        claim = verdict.claim
+        if (verdict.model, claim.on, {claim.left, claim.right}) == (part.spec.model, column.name, {arm, other}):
+            difference = (verdict.difference or 0.0) * (1 if claim.left == arm else -1)
+            return verdict.status in ("supported", "contradicted") and difference * sign > 0
+    return supports(compare(part.evaluations, column, arm, other, part.spec.level), sign)
 
 
 def _missing(part: Part, named: bool) -> list[str]:

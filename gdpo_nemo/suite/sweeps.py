@@ -71,7 +71,8 @@ def read_sweep(selection: Selection, roots: Sequence[Path]) -> Sweep:
             rates.add(float(config["embedded"]["train"]["lr"]))
             _check(first.setdefault(arm, (run.path, config)), (run.path, config))
         if len(rates) > 1 or rates & set(levels[rewards[0]] if rewards else ()):
-            raise UsageError(f"{own.tree.path} has learning rates {sorted(rates)}; each folder of a sweep has its own")
+            found = ", ".join(f"{rate:g}" for rate in sorted(rates))
+            raise UsageError(f"{own.tree.path} has learning rate {found}; each folder of a sweep has one of its own")
         [rate] = rates
         trainings = read_training({key: run.path for key, run in runs.items()})
         for reward in rewards:

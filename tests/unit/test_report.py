@@ -1,5 +1,3 @@
-import csv
-import io
 import json
 import math
 import re
@@ -10,89 +8,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import scipy.stats
+from planted_runs import COLUMNS, cells, make_spec, planted, write_all, write_evaluation, write_run
 
 from gdpo_nemo.errors import InputError, PrerequisiteError, RunDirError, UnknownNameError
-from gdpo_nemo.evaluation.store import EvaluationStore
 from gdpo_nemo.report.builder import build
-from gdpo_nemo.report.spec import Claim, Column, Deviation, ReportSpec
+from gdpo_nemo.report.cells import Part
+from gdpo_nemo.report.loading import read_evaluations
+from gdpo_nemo.report.spec import Claim, Column
+from gdpo_nemo.report.table import build_table
+from gdpo_nemo.report.verdict import adjusted, judge_all
 from gdpo_nemo.run_dir import RunDir
 from gdpo_nemo.stats import crossed_t, paired_difference
-
-NUM_QUESTIONS = 60
-COLUMNS = (
-    Column("format", "Correct format", "format", at_least=1.0),
-    Column("correct", "Correctness", "correct", unit="", digits=2),
-)
-# Planted: strong beats weak in every seed, twin is strong under another name, erratic flips from seed to seed.
-SHARES = {
-    "strong": (0.9, 0.92, 0.88),
-    "weak": (0.2, 0.25, 0.22),
-    "erratic": (1.0, 0.1, 1.0),
-    "twin": (0.9, 0.92, 0.88),
-}
-ARMS = tuple(SHARES)
-
-
-def write_evaluation(run, num_samples, questions, scores):
-    shutil.rmtree(run.evaluation_path("heldout"), ignore_errors=True)
-    header = {"benchmark": {"name": "heldout"}, "grader": "default", "model": {}, "sampling": {}}
-    store = EvaluationStore.create(run.evaluation_path("heldout"), header | {"samples_per_question": num_samples})
-    store.write_questions(questions)
-    store.append_scores(scores)
-
-
-def write_run(path, values, *, finish=True, order=None):
-    """A run whose final evaluation gave these values: reward -> one list of samples per question, None is ungraded."""
-    run = RunDir.claim(path, {"kind": "train"}, {})
-    run.append_metrics({"step": 1, **{f"reward/{name}/mean": 0.5 for name in values}})
-    num_questions, num_samples = len(next(iter(values.values()))), len(next(iter(values.values()))[0])
-    write_evaluation(
-        run,
-        num_samples,
-        [{"row_id": f"q{q:03d}", "messages": [], "gold": ""} for q in order or range(num_questions)],
-        [
-            {"row_id": f"q{q:03d}", "index": i, "values": {name: values[name][q][i] for name in values}, "reasons": {}}
-            for q in order or range(num_questions)
-            for i in range(num_samples)
-        ],
-    )
-    if finish:
-        run.finish({"steps": 1, "evaluation": {"questions": num_questions, "samples_per_question": num_samples}})
-    return run
-
-
-def planted(arm, seed, ungraded=()):
-    rng = np.random.default_rng([ARMS.index(arm), seed])
-    hit_Q = rng.random(NUM_QUESTIONS) < SHARES[arm][seed]
-    formats = [[None if q in ungraded else float(hit)] for q, hit in enumerate(hit_Q)]
-    return {"format": formats, "correct": [[3.0 if hit else -1.5] for hit in rng.random(NUM_QUESTIONS) < 0.6]}
-
-
-def make_spec(root, arms=ARMS, seeds=(0, 1, 2), **changes):
-    spec = ReportSpec(
-        experiment="planted_effects",
-        title="Planted effects",
-        scale="embedded",
-        model="tiny",
-        runs={(arm, seed): root / arm / f"seed{seed}" for arm in arms for seed in seeds},
-        base=root / "base" / "abc123",
-        columns=COLUMNS,
-        claims=(),
-        deviations=(Deviation("kl", "no KL penalty in 100% of the runs", expected="a_b slightly up"),),
-        curves=(),
-        labels={arm: arm.title() for arm in (*ARMS, "absent")},
-        reward_ranges={"format": (0.0, 1.0), "correct": (-3.0, 3.0)},
-    )
-    return replace(spec, **changes)
-
-
-def write_all(root, arms=ARMS, seeds=(0, 1, 2), **options):
-    write_run(
-        root / "base" / "abc123", {"format": [[float(q < 6)] for q in range(NUM_QUESTIONS)], "correct": [[0.0]] * 60}
-    )
-    for arm in arms:
-        for seed in seeds:
-            write_run(root / arm / f"seed{seed}", planted(arm, seed), **options)
 
 
 @pytest.fixture(scope="module")
@@ -105,11 +31,6 @@ def finished_runs(tmp_path_factory):
 @pytest.fixture
 def root(finished_runs, tmp_path):
     return shutil.copytree(finished_runs, tmp_path / "runs")
-
-
-def cells(out):
-    rows = csv.DictReader(io.StringIO((out / "table.csv").read_text("utf-8")))
-    return {(row["arm"], row["column"]): row for row in rows}
 
 
 def verdicts(out):
@@ -252,6 +173,23 @@ def test_share_counts_values_that_reach_the_threshold(tmp_path):
     assert cells(tmp_path / "out")["strong", "call"]["value"] == "50.0"
 
 
+@pytest.mark.parametrize(
+    "claim", [Claim("strong", ">", "weak", on="format"), Claim("weak", "<", "strong", on="format")]
+)
+def test_best_follows_the_adjusted_claim_where_there_is_one(root, claim):
+    spec = make_spec(root, arms=("strong", "weak"), claims=(claim,))
+    part = Part(spec, read_evaluations(spec))
+    [verdict] = adjusted(judge_all(spec, part.evaluations, spec.claims), spec.level)
+
+    def best(*verdicts):
+        table = build_table([part], verdicts)
+        return [row.cells[0].best for row in table.rows]
+
+    assert best() == best(verdict) == [False, True, False]
+    assert best(replace(verdict, status="not_supported")) == [False, False, False]
+    assert best(replace(verdict, model="another")) == [False, True, False]
+
+
 def test_best_is_marked_only_against_every_other_arm(root, tmp_path):
     best = Column("format", "Correct format", "format", at_least=1.0)
     worst = replace(best, name="fewest", better="lower")
@@ -342,69 +280,6 @@ def test_a_wholly_ungraded_seed_is_no_seed_of_that_column(tmp_path):
     assert (strong["seeds"], strong["ungraded"], strong["method"]) == ("1", "60", "Wilson")
     assert (weak["seeds"], weak["value"], weak["note"]) == ("0", "", "ungraded")
     assert cells(tmp_path)["strong", "correct"]["seeds"] == "2"
-
-
-# ---- renderings
-
-
-def test_renderings_agree(root, tmp_path):
-    report = build(make_spec(root), tmp_path)
-    markdown = (tmp_path / "table.md").read_text("utf-8")
-    latex = (tmp_path / "table.tex").read_text("utf-8")
-    for (arm, column), cell in cells(tmp_path).items():
-        digits = {"format": 1, "correct": 2}[column]
-        numbers = [f"{float(cell[key]):.{digits}f}" for key in ("value", "low", "high")]
-        printed = f"{numbers[0]} [{numbers[1]}, {numbers[2]}]"
-        assert printed in report.text and printed in markdown, arm
-        assert printed.replace("-", "$-$") in latex
-
-
-def test_embedded_numbers_never_stand_beside_the_papers(root, tmp_path):
-    build(make_spec(root), tmp_path / "small")
-    build(make_spec(root, scale="paper"), tmp_path / "big")
-    for name in ("table.md", "table.tex"):
-        text = (tmp_path / "small" / name).read_text("utf-8")
-        assert "not comparable with the paper's" in text
-        header = next(line for line in text.splitlines() if "Correct format" in line)
-        assert "paper" not in header.lower()
-        assert "not comparable" not in (tmp_path / "big" / name).read_text("utf-8")
-    assert {cell["paper"] + cell["band_low"] + cell["verdict"] for cell in cells(tmp_path / "small").values()} == {""}
-
-
-def test_latex_is_balanced_and_escaped(root, tmp_path):
-    labels = {"strong": r"50% of a_b & c#$~^\{x}", "weak": "<weak>", "erratic": "Erratic", "twin": "Twin"}
-    RunDir(root / "twin" / "seed0").clear()
-    build(make_spec(root, labels=labels), tmp_path)
-    latex = (tmp_path / "table.tex").read_text("utf-8")
-    body = "\n".join(line for line in latex.splitlines() if not line.startswith("%"))
-    assert re.findall(r"\\begin\{(\w+)\}", body) == re.findall(r"\\end\{(\w+)\}", body)[::-1] == ["table", "tabular"]
-    bare = re.sub(r"\\[%&#$_{}\\]", "", body)  # what is left after escapes must be LaTeX of our own
-    assert bare.count("{") == bare.count("}") and bare.count("$") % 2 == 0
-    assert not re.search(r"[%#~<>]", bare)
-    assert not re.search(r"_|\^(?!\{)", re.sub(r"\$[^$]*\$|\\label\{[^}]*\}", "", bare))
-    rows = body.split("\\midrule")[1].split("\\bottomrule")[0].strip().splitlines()
-    assert len(rows) == 5
-    for row in rows:
-        assert row.endswith(r"\\") and re.sub(r"\\&", "", row).count("&") == 3
-    for command in re.findall(r"\\([a-zA-Z]+)", body):
-        assert command in {
-            "begin", "end", "centering", "caption", "label", "toprule", "midrule", "bottomrule", "textbf", "par",
-            "footnotesize", "times", "textbackslash", "textasciitilde", "textasciicircum", "textless", "textgreater",
-        }  # fmt: skip
-
-
-def test_markdown_cells_survive_pipes(root, tmp_path):
-    build(make_spec(root, labels={"strong": "a|b", "weak": "W", "erratic": "E", "twin": "T"}), tmp_path)
-    rows = [line for line in (tmp_path / "table.md").read_text("utf-8").splitlines() if line.startswith("|")]
-    assert len(rows) == 7 and {len(re.findall(r"(?<!\\)\|", row)) for row in rows} == {5}
-
-
-def test_deviations_stand_under_every_table(root, tmp_path):
-    report = build(make_spec(root), tmp_path)
-    plain = "kl: no KL penalty in 100% of the runs (expected: a_b slightly up)"
-    assert plain in report.text
-    assert plain.replace("_", "\\_") in (tmp_path / "table.md").read_text("utf-8")
-    assert plain.replace("_", "\\_").replace("%", "\\%") in (tmp_path / "table.tex").read_text("utf-8")
 
 
 # ---- the same runs, the same bytes

@@ -135,3 +135,40 @@ def test_a_last_step_without_a_graded_sample_shows_no_reward(call, tmp_path):
     [row] = [row for row in json.loads(output.out)["runs"] if row["name"] == "gdpo seed0"]
     assert code == 0
     assert row["rewards"] == {"format": None, "correct": -1.5}
+
+
+def test_explain_leads_from_an_embedded_cell_to_its_runs_and_samples(call, tmp_path):
+    write(tmp_path / "runs", AS_IN_THE_PAPER)
+    code, output = call("explain embedded:tiny/gdpo/format --json")
+    answer = json.loads(output.out)
+    assert code == 0 and answer["paper"] is None and answer["verdict"] is None
+    assert answer["value"] == pytest.approx(90.0)
+    assert [run["state"] for run in answer["runs"]] == ["finished"] * 3
+    assert all((tmp_path / run["config"]).exists() for run in answer["runs"])
+    path, line = answer["samples"][0]["score_at"].rsplit(":", 1)
+    row = json.loads((tmp_path / path).read_text("utf-8").splitlines()[int(line) - 1])
+    assert (row["row_id"], row["values"]) == (answer["samples"][0]["row_id"], answer["samples"][0]["values"])
+    assert len(answer["claims"]) == 2 and "Qwen2.5-1.5B-Instruct" in answer["claims"][0]
+    code, output = call("power tool_calling --scale embedded --json")
+    rows = {row["claim"]: row for row in json.loads(output.out)}
+    assert rows["gdpo > grpo on Correct format"]["papers_effect"] == 0.59
+    assert rows["gdpo > grpo on Correctness"]["papers_effect"] is None
+
+
+def test_sensitivity_over_learning_rates(call, tmp_path):
+    for folder, rate, level in (("runs", "6e-4", 0.5), ("fast", "1e-3", 0.9), ("slow", "1e-4", 0.2)):
+        write(tmp_path / folder, {"gdpo": 0.9}, seeds=(0,), overrides=(f"embedded.train.lr={rate}",))
+        run = RunDir(tmp_path / folder / "tool_calling/embedded/tiny/gdpo/seed0")
+        for step in range(10):
+            run.append_metrics({"step": step + 1, "reward/format/mean": level, "reward/correct/mean": -level})
+    code, output = call("report tool_calling --sweep fast --sweep slow")
+    assert code == 0
+    assert "format, GDPO: highest less lowest final level 0.700 over 3 learning rates, highest at 0.001" in output.out
+    folder = tmp_path / "runs/tool_calling/embedded/tiny/report"
+    assert "## Learning rates" in (folder / "stability.md").read_text("utf-8")
+    assert "format,0.001,gdpo,0.9" in (folder / "learning_rates.csv").read_text("utf-8")
+    code, output = call("report tool_calling --sweep fast --sweep fast")
+    assert code == 2 and "has learning rate 0.001" in output.err
+    write(tmp_path / "longer", {"gdpo": 0.9}, seeds=(0,), overrides=("embedded.train.steps=7",))
+    code, output = call("report tool_calling --sweep longer")
+    assert code == 1 and "embedded.train.steps" in output.err

@@ -6,22 +6,25 @@ tell whether it goes on with the data it began with.
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import importlib
-import io
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gdpo_nemo.errors import InputError, PrerequisiteError, UnknownNameError
+from gdpo_nemo.data.selection import Selection, value_of
+from gdpo_nemo.errors import InputError, PrerequisiteError
 from gdpo_nemo.templates import as_text
 from gdpo_nemo.types import Row
 
 JSON = ".json"
 JSON_LINES = (".jsonl", ".ndjson")
 PARQUET = (".parquet",)
+GZIP = ".gz"
+BATCH_ROWS = 4096
 ID, GOLD = "id", "gold"
 
 
@@ -35,7 +38,9 @@ class TableFile:
         split: which part of ``hf``, e.g. ``train`` or ``train[:90%]``.
         subset: the configuration of ``hf``, e.g. ``main``.
         revision: commit, tag or branch of ``hf``.
-        sha256: of the content. A run fills it in and refuses other content from then on.
+        sha256: of the content, before rows are left out. A run fills it in and refuses other content from then on.
+        where: column -> values; rows with another one are left out. Columns as in ``to_rows``.
+        without: column -> regular expressions; rows in whose text one is found are left out.
     """
 
     path: str | None = None
@@ -44,8 +49,11 @@ class TableFile:
     subset: str | None = None
     revision: str | None = None
     sha256: str | None = None
+    where: dict[str, list[Any]] = field(default_factory=dict)
+    without: dict[str, list[str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        Selection(self.where, self.without)
         if (self.path is None) == (self.hf is None):
             raise InputError("a data source needs either path (a .jsonl or .parquet file) or hf (owner/name)")
         extra = [name for name in ("split", "subset", "revision") if getattr(self, name) is not None]
@@ -80,12 +88,14 @@ def read_table(source: TableFile) -> Table:
 
     Raises:
         PrerequisiteError: the file or a library is missing, or the data set cannot be loaded.
+        UnknownNameError: a row lacks a column that ``where`` or ``without`` looks at.
         InputError: a line that is no JSON object (with its number), no rows at all, an unknown kind of
             file, or other content than ``source.sha256`` names.
     """
-    table = _read_hf(source) if source.hf is not None else _read_file(source)
+    selection = Selection(source.where, source.without)
+    table = _read_hf(source, selection) if source.hf is not None else _read_file(source, selection)
     if not table.records:
-        raise InputError(f"{source.name} has no rows")
+        raise InputError(f"{source.name} has no rows{' that where and without keep' if selection.columns else ''}")
     if source.sha256 not in (None, table.sha256):
         raise InputError(
             f"{source.name} has changed: SHA-256 of its content {table.sha256[:12]}, expected {source.sha256[:12]}. "
@@ -110,7 +120,7 @@ def to_rows(table: Table, columns: Mapping[str, str]) -> list[Row]:
     rows: list[Row] = []
     seen: dict[str, str] = {}
     for record, place in zip(table.records, table.places, strict=True):
-        values = {name: _value(record, column, place) for name, column in columns.items()}
+        values = {name: value_of(record, column, place) for name, column in columns.items()}
         for name in (ID, GOLD):
             if name in values and values[name] is None:
                 raise InputError(f"{place} has no value in column {columns[name]!r}, which gives the {name}")
@@ -123,22 +133,10 @@ def to_rows(table: Table, columns: Mapping[str, str]) -> list[Row]:
     return rows
 
 
-def _value(record: Mapping[str, Any], column: str, place: str) -> Any:
-    if column in record:
-        return record[column]
-    value: Any = record
-    for part in column.split("."):
-        if not isinstance(value, Mapping) or part not in value:
-            known = value if isinstance(value, Mapping) else record
-            raise UnknownNameError(f"column of {place}", column, known)
-        value = value[part]
-    return value
-
-
-def _read_file(source: TableFile) -> Table:
+def _read_file(source: TableFile, selection: Selection) -> Table:
     path = Path(source.path or "")
-    kinds = {JSON: _json_list, **dict.fromkeys(JSON_LINES, _json_lines), **dict.fromkeys(PARQUET, _parquet)}
-    if path.suffix not in kinds:
+    kind = path.with_suffix("").suffix if path.suffix == GZIP else path.suffix
+    if kind not in (JSON, *JSON_LINES, *PARQUET):
         raise InputError(
             f"{path} is neither a JSON list ({JSON}) nor JSON lines ({', '.join(JSON_LINES)}) nor parquet "
             f"({', '.join(PARQUET)})"
@@ -147,10 +145,22 @@ def _read_file(source: TableFile) -> Table:
         content = path.read_bytes()
     except OSError as error:
         raise PrerequisiteError(f"cannot read the data file {path}: {error.strerror}") from error
-    numbered = kinds[path.suffix](content, source.name)
-    word = "line" if path.suffix in JSON_LINES else "row"
+    sha256 = hashlib.sha256(content).hexdigest()
+    if path.suffix == GZIP:
+        try:
+            content = gzip.decompress(content)
+        except (OSError, EOFError) as error:
+            raise InputError(f"{path} cannot be read as gzip: {error}") from error
+    word = "line" if kind in JSON_LINES else "row"
+    if kind in PARQUET:
+        numbered = _parquet(content, source.name, selection)
+    else:
+        every = _json_lines(content, source.name) if kind in JSON_LINES else _json_list(content, source.name)
+        numbered = [
+            (number, record) for number, record in every if selection.keeps(record, f"{source.name} {word} {number}")
+        ]
     places = [f"{source.name} {word} {number}" for number, _ in numbered]
-    return Table([record for _, record in numbered], places, hashlib.sha256(content).hexdigest())
+    return Table([record for _, record in numbered], places, sha256)
 
 
 Numbered = list[tuple[int, dict[str, Any]]]
@@ -185,17 +195,27 @@ def _json_list(content: bytes, name: str) -> Numbered:
     return list(enumerate(records, start=1))
 
 
-def _parquet(content: bytes, name: str) -> Numbered:
+def _parquet(content: bytes, name: str, selection: Selection) -> Numbered:
+    """The rows that are kept; the others are told by the columns of the selection alone, and never read whole."""
     pyarrow = _library("pyarrow", f"{name} is parquet")
     parquet = importlib.import_module("pyarrow.parquet")
+    numbered: Numbered = []
+    first = 1
     try:
-        records = parquet.read_table(io.BytesIO(content)).to_pylist()
+        file = parquet.ParquetFile(pyarrow.BufferReader(content))
+        columns = selection.tops(file.schema_arrow.names, name)
+        for batch in file.iter_batches(batch_size=BATCH_ROWS):
+            looked_at = batch.select(columns).to_pylist() if columns else [{}] * batch.num_rows
+            kept = [i for i, row in enumerate(looked_at) if selection.keeps(row, f"{name} row {first + i}")]
+            records = batch.take(pyarrow.array(kept, pyarrow.int64())).to_pylist()
+            numbered += [(first + i, record) for i, record in zip(kept, records, strict=True)]
+            first += batch.num_rows
     except pyarrow.ArrowException as error:
         raise InputError(f"{name} cannot be read as parquet: {error}") from error
-    return list(enumerate(records, start=1))
+    return numbered
 
 
-def _read_hf(source: TableFile) -> Table:
+def _read_hf(source: TableFile, selection: Selection) -> Table:
     datasets = _library("datasets", f"data source hf: {source.hf}")
     try:
         loaded = datasets.load_dataset(source.hf, source.subset, split=source.split, revision=source.revision)
@@ -206,7 +226,8 @@ def _read_hf(source: TableFile) -> Table:
         ) from error
     records = [dict(record) for record in loaded]
     places = [f"{source.name} row {number}" for number in range(1, len(records) + 1)]
-    return Table(records, places, _digest(records))
+    kept = [(record, place) for record, place in zip(records, places, strict=True) if selection.keeps(record, place)]
+    return Table([record for record, _ in kept], [place for _, place in kept], _digest(records))
 
 
 def _digest(records: Iterable[Mapping[str, Any]]) -> str:

@@ -89,7 +89,7 @@ def test_a_wrong_name_and_a_wrong_path_are_told(server, start):
 
 
 def test_a_server_killed_in_the_middle_loses_nothing(server, start, store):
-    options = ("--endpoint", server.url, "--served-model-name", "smollm2", "--samples", 40, "--max-tokens", 24)
+    options = ("--endpoint", server.url, "--served-model-name", "smollm2", "--samples", 16, "--max-tokens", 24)
     process = start(*options, "--temperature", 1, "--concurrency", 4, "--retries", 0)
     deadline = time.monotonic() + 600
     while len(store.generations()) < 10:
@@ -98,11 +98,11 @@ def test_a_server_killed_in_the_middle_loses_nothing(server, start, store):
     server.kill()
     _, err = ended(process, code=1)
     before = store.generations()
-    assert "cannot be reached" in err and 10 <= len(before) < 120
+    assert "cannot be reached" in err and 10 <= len(before) < 48
     assert store.state() == "incomplete"
     server.start()
     ended(start(*options, "--temperature", 1, "--concurrency", 16))
-    check_answers(store, 40)
+    check_answers(store, 16)
     assert store.generations()[: len(before)] == before
 
 

@@ -6,7 +6,14 @@ import itertools
 from typing import Any
 
 from gdpo_nemo.errors import InputError, PrerequisiteError
-from gdpo_nemo.evaluation.sampling import Completion, ContextOverflowError, Messages, SamplingParams, TransientError
+from gdpo_nemo.evaluation.sampling import (
+    Completion,
+    ContextOverflowError,
+    Messages,
+    RejectedError,
+    SamplingParams,
+    TransientError,
+)
 
 
 class Vllm:
@@ -42,6 +49,8 @@ class Vllm:
         Raises:
             ContextOverflowError: prompt and answer are longer than the model's context.
             TransientError: the engine gave the request up.
+            RejectedError: it does not take the request.
+            PrerequisiteError: it has died.
             InputError: ``params`` asks for what this sampler cannot do.
         """
         if params.extra:
@@ -70,7 +79,14 @@ class Vllm:
             stop=list(params.stop) or None,
             output_kind=self._vllm.sampling_params.RequestOutputKind.FINAL_ONLY,
         )
-        answers = [a async for a in self._engine.generate({"prompt_token_ids": ids}, wanted, str(next(self._ids)))]
+        from vllm.v1.engine.exceptions import EngineDeadError
+
+        try:
+            answers = [a async for a in self._engine.generate({"prompt_token_ids": ids}, wanted, str(next(self._ids)))]
+        except EngineDeadError as error:
+            raise PrerequisiteError(f"vLLM's engine has died ({error}); the same command goes on") from error
+        except ValueError as error:
+            raise RejectedError(f"vLLM refuses the request: {error}") from error
         said = answers[-1].outputs[0]
         if said.finish_reason not in ("stop", "length"):
             raise TransientError(f"vLLM gave up in the middle of an answer ({said.finish_reason})")

@@ -192,3 +192,16 @@ def statistics(rows: Sequence[Row]) -> dict[str, Any]:
         "contradictory_rows": dict(sorted(in_rows.items())),
         "rows_with_any": with_any,
     }
+
+
+def described(counts: Mapping[str, Any]) -> list[str]:
+    """The counts of ``statistics`` for a person."""
+    rows = max(1, counts["rows"])
+    shapes = ", ".join(f"{number} {shape}" for shape, number in counts["shapes"].items())
+    calls = ", ".join(f"{number} rows of {made}" for made, number in counts["calls"].items())
+    lines = [f"references: {shapes}", f"calls: {calls}"]
+    for kind, number in counts["contradictions"].items():
+        of = f" of {counts['numeric_arguments']} numeric arguments" if kind == "number_as_string" else ""
+        lines.append(f"{kind}: {number}{of}, in {counts['contradictory_rows'][kind]} rows")
+    share = 100 * counts["rows_with_any"] / rows
+    return [*lines, f"references that contradict their prompt: {counts['rows_with_any']} rows ({share:.1f} %)"]

@@ -30,12 +30,13 @@ MATH_BENCHMARKS = Source(
     licence="MIT",
 )
 AIME25 = Source("aime25", Origin(HUB, "math-ai/aime25"), ("test.jsonl",))
-EURUS = Source("eurus_2_rl", Origin(HUB, "PRIME-RL/Eurus-2-RL-Data"), ("*.parquet",))
+EURUS = Source("eurus_2_rl", Origin(HUB, "PRIME-RL/Eurus-2-RL-Data"), ("train.parquet",), licence="MIT")
+EURUS_VALIDATION = Source("eurus_2_rl_validation", EURUS.origin, ("validation.parquet",), licence="MIT")
 
 SOURCES: dict[str, tuple[Source, ...]] = {
     "tool_calling": (RLLA,),
     "math_length": (DEEPSCALER, MATH_BENCHMARKS),
-    "code_reasoning": (EURUS,),
+    "code_reasoning": (EURUS, EURUS_VALIDATION),
     "aime25": (AIME25,),
 }
 """Task -> its data sets, and what no table of the paper needs under its own name."""
@@ -79,7 +80,7 @@ def verify_data(task: str, root: Path | None = None) -> Statement:
 
 
 def data_stats(task: str, root: Path | None = None) -> Statement:
-    """``gdpo data stats``: rows and columns of every file, after it was verified.
+    """``gdpo data stats``: rows and columns of every file, after it was verified; of ToolRL's also its references.
 
     Raises:
         UnknownNameError, PrerequisiteError, DataLockError: as ``locks.verify``.
@@ -93,6 +94,12 @@ def data_stats(task: str, root: Path | None = None) -> Statement:
             columns = sorted({column for record in records for column in record})
             data[source.name][name] = {"rows": len(records), "columns": columns}
             lines.append(f"{source.name}/{name}: {len(records):,} rows; {', '.join(columns)}")
+            if source is RLLA:
+                from gdpo_nemo.data.rlla import described, read_rlla, statistics
+
+                counts = statistics(read_rlla(folder / source.name / name))
+                data[source.name][name] |= counts
+                lines += [f"  {line}" for line in described(counts)]
     return "\n".join(lines), data
 
 

@@ -4,9 +4,7 @@ Columns read benchmarks by the names of ``gdpo eval``: bfcl_v3; math500, aime24,
 codecontests, codeforces, taco. Scores: bfcl_v3 ``correct`` and ``correct_format``; mathematics ``correct`` and
 ``exceed``; code ``pass_rate``, ``exceed`` and ``bug``.
 
-BFCL-v3 (gorilla 65a1c944, eval_runner_helper.py): Live is the mean over the entries of its six categories, Non-live the
-mean of five categories of which simple is itself the mean of three languages, Multi-turn the mean of four categories,
-and the average the mean of the three. Earlier versions averaged four executable categories into Non-live as well.
+The formulas of BFCL's columns are in ``gdpo_nemo.evaluation.bfcl.aggregates``.
 """
 
 from __future__ import annotations
@@ -14,27 +12,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
+from gdpo_nemo.evaluation.bfcl.aggregates import AGGREGATES, CORRECT_FORMAT
 from gdpo_nemo.report.spec import Claim, Column, Exhibit
-
-LIVE_ENTRIES = {
-    "live_simple": 258,
-    "live_multiple": 1053,
-    "live_parallel": 16,
-    "live_parallel_multiple": 24,
-    "live_irrelevance": 882,
-    "live_relevance": 18,
-}
-NON_LIVE_ENTRIES = {
-    "simple": 400,
-    "java": 100,
-    "javascript": 50,
-    "multiple": 200,
-    "parallel": 200,
-    "parallel_multiple": 200,
-    "irrelevance": 240,
-}
-SIMPLE = ("simple", "java", "javascript")
-MULTI_TURN = ("multi_turn_base", "multi_turn_miss_func", "multi_turn_miss_param", "multi_turn_long_context")
 
 TOOL_MODELS = ("qwen2.5-1.5b-instruct", "qwen2.5-3b-instruct")
 MATH_MODELS = ("deepseek-r1-distill-qwen-1.5b", "deepseek-r1-distill-qwen-7b", "qwen3-4b-instruct")
@@ -51,28 +30,18 @@ WEIGHTS = ("w75", "w50", "w25")
 TOOL_REWARDS, MATH_REWARDS = ("format", "correct"), ("correct", "length", "length/max")
 
 
-def _by_count(entries: Mapping[str, int]) -> dict[str, float]:
-    total = sum(entries.values())
-    return {group: count / total for group, count in entries.items()}
-
-
 def _bfcl_columns() -> tuple[Column, ...]:
-    live = _by_count(LIVE_ENTRIES)
-    multi_turn = dict.fromkeys(MULTI_TURN, 1 / len(MULTI_TURN))
-    categories = [group for group in NON_LIVE_ENTRIES if group not in SIMPLE]
-    share = 1 / (len(categories) + 1)
-    non_live = dict.fromkeys(SIMPLE, share / len(SIMPLE)) | dict.fromkeys(categories, share)
-    average = {group: weight / 3 for part in (live, multi_turn, non_live) for group, weight in part.items()}
+    aggregates = AGGREGATES["v3"]
 
     def column(name: str, title: str, strata: Mapping[str, float], reward: str = "correct") -> Column:
         return Column(name, title, reward, digits=2, benchmark="bfcl_v3", strata=strata, reference=name, share=True)
 
     return (
-        column("live", "Live", live),
-        column("multi_turn", "Multi-turn", multi_turn),
-        column("non_live", "Non-live", non_live),
-        column("avg", "Average", average),
-        column("correct_format", "Correct format", _by_count(NON_LIVE_ENTRIES | LIVE_ENTRIES), "correct_format"),
+        column("live", "Live", aggregates["live"]),
+        column("multi_turn", "Multi-turn", aggregates["multi_turn"]),
+        column("non_live", "Non-live", aggregates["non_live"]),
+        column("avg", "Average", aggregates["avg"]),
+        column("correct_format", "Correct format", CORRECT_FORMAT["v3"], "correct_format"),
     )
 
 

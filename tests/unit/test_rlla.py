@@ -5,7 +5,16 @@ import json
 import pytest
 
 from gdpo_nemo.data.locks import DataLockError
-from gdpo_nemo.data.rlla import contradictions, cut, fit_prompts, offered_tools, read_rlla, rlla_file, statistics
+from gdpo_nemo.data.rlla import (
+    contradictions,
+    cut,
+    described,
+    fit_prompts,
+    offered_tools,
+    read_rlla,
+    rlla_file,
+    statistics,
+)
 from gdpo_nemo.data.sources import RLLA
 from gdpo_nemo.errors import UnknownNameError
 from gdpo_nemo.prompts import toolrl
@@ -102,3 +111,9 @@ def test_only_the_published_file_is_taken(rows, tmp_path):
     with pytest.raises(UnknownNameError, match="split of rlla_4k"):
         rlla_file("dev", tmp_path / "test.parquet")
     assert set(RLLA.git_blobs) == set(RLLA.files)
+
+
+def test_the_counts_are_told(rows):
+    lines = described(statistics(rows))
+    assert "number_as_string: 3 of 4 numeric arguments, in 2 rows" in lines
+    assert lines[-1] == "references that contradict their prompt: 3 rows (50.0 %)"

@@ -68,6 +68,7 @@ def write_figure(draw: Callable[[], Figure], csv_text: str, stem: Path) -> None:
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
         matplotlib.rcParams.update({"pdf.fonttype": 42, "font.size": 10, "axes.linewidth": 0.8})
+        matplotlib.rcParams["path.simplify_threshold"] = 1.0  # a pixel: thousands of steps else take many seconds
         for canvas, suffix, metadata in (
             (FigureCanvasAgg, ".png", {"Software": None}),
             (FigureCanvasPdf, ".pdf", {"Creator": None, "Producer": None, "CreationDate": None}),

@@ -92,7 +92,7 @@ def _row_per_cell(table: Table, rows: list[TableRow]) -> list[tuple[Text, ...]]:
                     _value(cell, column, with_interval=False),
                     Text(_span(cell.interval, column.digits)),
                     Text(_size(cell, row)),
-                    Text(UNKNOWN if cell.verdict is None else CELL_WORDS[cell.verdict]),
+                    Text(CELL_WORDS[cell.verdict] if cell.verdict else cell.note or UNKNOWN),
                 )
             )
     return lines

@@ -156,6 +156,7 @@ def test_nothing_run_is_not_run_everywhere_beside_the_papers_numbers(tmp_path):
     assert {cell["note"] for cell in found.values()} == {"not run"}
     text = (tmp_path / "out" / "table.md").read_text("utf-8")
     assert "| Easy (%) | Before RL (base) | 30.0 | - | not run | - | | not run |" in text
+    assert "| Noisy (%) | Before RL (base) | - | - | not run | - | | not run |" in text  # a number nobody knows
     assert "SYNTHETIC" not in text
 
 

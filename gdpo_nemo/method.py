@@ -97,6 +97,15 @@ class Method:
             for name in names
         }
 
+    def unused_means(self, vectors: Sequence[RewardVector]) -> dict[str, float]:
+        """``reward/<name>/mean`` of each reward that is scored and not in use; NaN where no sample is graded."""
+        means = {}
+        for name in self.scored:
+            if name not in self.names:
+                graded = [value for vector in vectors if not math.isnan(value := vector[name])]
+                means[f"reward/{name}/mean"] = sum(graded) / len(graded) if graded else math.nan
+        return means
+
     def matrix(self, vectors: Sequence[RewardVector]) -> Tensor:
         """The rewards in use as float64 [B, K]; NaN where a reward does not apply.
 

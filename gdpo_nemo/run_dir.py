@@ -207,6 +207,11 @@ class RunDir:
             shutil.rmtree(leftover)
         checkpoints = self.checkpoints()
         step, folder = checkpoints[-1] if checkpoints else (0, None)
+        self.drop_metrics_after(step)
+        return step, folder
+
+    def drop_metrics_after(self, step: int) -> None:
+        """Drop the rows of steps that are done again, and note in ``logs/resumes.jsonl`` how many they were."""
         rows = self.metrics()
         kept = [row for row in rows if row["step"] <= step]
         if (self.path / METRICS).exists():
@@ -216,7 +221,6 @@ class RunDir:
                 self.path / "logs" / "resumes.jsonl",
                 [{"resumed_from_step": step, "dropped_rows": len(rows) - len(kept)}],
             )
-        return step, folder
 
     # ---- evaluation
 

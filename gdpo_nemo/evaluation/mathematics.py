@@ -30,8 +30,7 @@ from numpy.typing import NDArray
 from gdpo_nemo.data.locks import data_root, is_offline, locked_file
 from gdpo_nemo.data.sources import AIME25, MATH_BENCHMARKS
 from gdpo_nemo.errors import PrerequisiteError, UnknownNameError
-from gdpo_nemo.evaluation.benchmark import Benchmark, Number, Row, Sample, mean_number
-from gdpo_nemo.evaluation.matrix import ScoreMatrix
+from gdpo_nemo.evaluation.benchmark import Benchmark, Number, Row, Sample, lengths_of, mean_number, pass_at_k
 from gdpo_nemo.evaluation.problems import FROM_SOLUTIONS, Problems, read_problems
 from gdpo_nemo.evaluation.store import EvaluationStore
 from gdpo_nemo.prompts.mathematics import build_messages
@@ -171,23 +170,12 @@ class MathBenchmark(Benchmark):
         found += [
             share(f"exceed {self.length_limit} tokens", matrix.values["exceed"]),
             share("truncated", matrix.values["truncated"]),
-            mean_number("length in tokens", _lengths(store, matrix), matrix.scored_Q_N, failed, seed=seed),
+            mean_number("length in tokens", lengths_of(store, matrix), matrix.scored_Q_N, failed, seed=seed),
         ]
         found += [share(f"pass@{k}", pass_at_k(correct_Q_N, k)) for k in self.pass_at]
         answers = _answers(store, grader) if self.majority_at else {}
         found += [share(f"maj@{k}", majority_at_k(correct_Q_N, answers, matrix.row_ids, k)) for k in self.majority_at]
         return found
-
-
-def pass_at_k(correct_Q_N: NDArray[np.float64], k: int) -> NDArray[np.float64]:
-    """Chance that one of k samples drawn without replacement is right, [Q, 1]; NaN with fewer than k graded samples."""
-    graded_Q, right_Q = (~np.isnan(correct_Q_N)).sum(axis=1), np.nansum(correct_Q_N, axis=1)
-    return np.array(
-        [
-            [math.nan if num < k else 1.0 - math.comb(int(num - right), k) / math.comb(int(num), k)]
-            for num, right in zip(graded_Q, right_Q, strict=True)
-        ]
-    )
 
 
 def majority_at_k(
@@ -204,15 +192,6 @@ def majority_at_k(
         elif not np.isnan(correct_Q_N[q, :k]).all():
             found[q, 0] = 0.0
     return found
-
-
-def _lengths(store: EvaluationStore, matrix: ScoreMatrix) -> NDArray[np.float64]:
-    position = {row_id: q for q, row_id in enumerate(matrix.row_ids)}
-    lengths_Q_N = np.full(matrix.scored_Q_N.shape, np.nan)
-    for row in store.generations():
-        if row.get("length_tokens") is not None and row["row_id"] in position:
-            lengths_Q_N[position[row["row_id"]], row["index"]] = row["length_tokens"]
-    return lengths_Q_N
 
 
 def _answers(store: EvaluationStore, grader: str) -> dict[tuple[str, int], str | None]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from gdpo_nemo.errors import InputError
 from gdpo_nemo.evaluation.store import EvaluationStore
@@ -97,8 +99,17 @@ def _load(name: str, store: EvaluationStore) -> Evaluation:
         values=values,
         num_failed=int((~matrix.scored_Q_N).sum()),
         synthetic=bool(store.header.get(SYNTHETIC)),
-        settings={} if store.header["schema"] == 1 else {key: store.header[key] for key in SHARED},
+        settings=_settings(store.header),
     )
+
+
+def _settings(header: Mapping[str, Any]) -> dict[str, Any]:
+    """What has to be equal for two evaluations to be compared; the seed of the samples may differ, as the runs' do."""
+    if header["schema"] == 1:
+        return {}
+    shared = {key: header[key] for key in SHARED}
+    shared["sampling"] = {key: value for key, value in shared["sampling"].items() if key != "seed"}
+    return shared
 
 
 def _check_same_questions(first: Evaluation, other: Evaluation) -> None:

@@ -46,13 +46,13 @@ def pool() -> Iterator[Pool]:
 def test_a_worker_that_hangs_is_killed_and_the_next_answer_comes_from_a_new_one(pool: Pool) -> None:
     assert pool.run(EASY) == Outcome(True)
     (first,) = workers()
-    assert pool.run(Job("strict", "7", TOWER)) == Outcome(False, "timeout", timed_out=True)
+    assert pool.run(Job("strict", "7", TOWER)) == Outcome(False, "timed_out", timed_out=True)
     assert first not in workers()
     assert pool.run(EASY) == Outcome(True)
 
 
 def test_a_gold_that_hangs_is_no_verdict(pool: Pool) -> None:
-    assert pool.run(Job("strict", TOWER, "7")) == Outcome(None, "gold_timeout", timed_out=True)
+    assert pool.run(Job("strict", TOWER, "7")) == Outcome(None, "gold_timed_out", timed_out=True)
 
 
 @pytest.mark.parametrize("grader", ["strict", "math_verify", "dler_compat"])

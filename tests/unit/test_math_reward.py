@@ -10,6 +10,7 @@ from gdpo_nemo.errors import InputError, UnknownNameError
 from gdpo_nemo.rewards import BatchReward, build_reward
 from gdpo_nemo.rewards.math import REASONS, MathReward, grade, grade_many
 from gdpo_nemo.rewards.math.reward import accepted_answers
+from gdpo_nemo.rewards.scoring import is_failure
 from gdpo_nemo.types import Rollout, Row
 
 
@@ -151,3 +152,8 @@ def test_what_a_row_accepts() -> None:
     assert accepted_answers("[1, 2]") == ["[1, 2]"]
     assert accepted_answers('["a", 1]') == ['["a", 1]']
     assert accepted_answers('["a"') == ['["a"']
+
+
+def test_no_reason_of_a_verdict_is_taken_for_a_reward_that_did_not_answer() -> None:
+    """Such codes mask the sample: gdpo_nemo.rewards.scoring.is_failure."""
+    assert not [code for code in REASONS if is_failure(code)]

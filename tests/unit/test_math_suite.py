@@ -150,7 +150,7 @@ def test_the_whole_suite_over_http_gives_the_table_worked_out_by_hand(folder, se
     assert aime["accuracy avg@2, these problems"]["interval"]["method"] == "bootstrap over samples, questions fixed"
     stored = [json.loads(line) for line in (folder / "out/aime24/scores/strict.jsonl").read_text().splitlines()]
     assert {row["reasons"]["correct"][0] for row in stored if not row["values"]["correct"]} == {
-        "wrong", "no_box", "unfinished_thinking", "unclosed_box",
+        "wrong", "no_box", "unfinished_thinking",
     }  # fmt: skip
 
 

@@ -6,7 +6,7 @@ from torch.testing import assert_close
 
 from gdpo_nemo.advantages import gdpo, grpo
 from gdpo_nemo.conditioning import ConditionWarning
-from gdpo_nemo.config import GdpoConfig
+from gdpo_nemo.config import GdpoConfig, RewardConfig
 from gdpo_nemo.errors import ConfigError, InputError, UnknownNameError
 from gdpo_nemo.method import Method
 from gdpo_nemo.types import RewardVector
@@ -144,3 +144,12 @@ def test_the_diagnostics_are_about_the_conditioned_rewards_and_name_them():
     assert metrics["reward/format/mean"] == 0 and metrics["reward/format/frac_dead_groups"] == 1
     assert metrics["reward/correct/mean"] == pytest.approx(REWARDS[:, 1].mean().item())
     assert metrics["groups/total"] == 4
+
+
+def test_a_reward_that_is_scored_and_not_in_use_is_measured_all_the_same():
+    method = Method(GdpoConfig(task="tool_calling", rewards={"correct": RewardConfig()}))
+    vectors = [RewardVector({"format": value, "correct": 1.0}) for value in (1.0, 0.0, 0.0, math.nan)]
+    assert method.names == ("correct",)
+    assert method.unused_means(vectors) == {"reward/format/mean": pytest.approx(1 / 3)}
+    assert Method(GdpoConfig(task="tool_calling")).unused_means(vectors) == {}
+    assert math.isnan(method.unused_means(vectors[-1:])["reward/format/mean"])

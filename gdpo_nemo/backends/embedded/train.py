@@ -89,7 +89,7 @@ def train_step(
     vectors = method.score([rows[int(g)] for g in group_ids_B], samples.rollouts)
     advantages_B, health = method.advantages(method.matrix(vectors), group_ids_B)
     scored = time.perf_counter()
-    metrics = health.as_metrics() | method.failures(vectors)
+    metrics = health.as_metrics() | method.failures(vectors) | method.unused_means(vectors)
     metrics |= update(model, reference, optimizer, samples, advantages_B, spec)
     tokens, cut = zip(*((rollout.length_tokens, rollout.truncated) for rollout in samples.rollouts), strict=True)
     metrics |= {"length/mean": sum(tokens) / len(cut), "length/max": max(tokens), "frac_truncated": sum(cut) / len(cut)}

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import yaml
 
-from gdpo_nemo.backends.nemo_rl import host, plugin
+from gdpo_nemo.backends.nemo_rl import host, plugin, record
 from gdpo_nemo.checkpoints import check_resume
 from gdpo_nemo.errors import GdpoError
 
@@ -24,12 +24,16 @@ def main() -> None:
     options, _ = parser.parse_known_args()
     try:
         found = host.locate()
-        step = check_resume(yaml.safe_load(options.config.read_text("utf-8"))) if options.config else 0
+        config = yaml.safe_load(options.config.read_text("utf-8")) if options.config else {}
+        step = check_resume(config) if options.config else 0
     except GdpoError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
     print(f"{found.description}; {f'resumes at step {step}' if step else 'starts anew'}", flush=True)
     plugin.register()
+    run = record.run_dir_of(config)
+    if run is not None:
+        record.record_steps(run, step)
     runpy.run_path(str(found.root / host.MAIN), run_name="__main__")
 
 

@@ -189,7 +189,7 @@ class _Worker:
         self.end()
         timed_out = timed_out or self.process.returncode == -signal.SIGXCPU
         known = gold_read or job.grader != "strict"
-        reason = "timeout" if timed_out else _DIED
+        reason = "timed_out" if timed_out else _DIED
         return Outcome(False if known else None, reason if known else f"gold_{reason}", timed_out)
 
     def _write(self, line: bytes, deadline: float) -> bool:

@@ -30,7 +30,7 @@ REASONS: Final[dict[str, str]] = {
     # an answer: correct is 0
     "wrong": "another answer than the gold",
     "too_long": "an answer of more characters than any gold has",
-    "timeout": "the answer could not be evaluated in time",
+    "timed_out": "the answer could not be evaluated in time",
     "worker_died": "evaluating the answer ended its worker: memory or a crash of the library",
     "out_of_memory": "the answer could not be evaluated in the memory it may use",
     "too_deep": "the answer is nested too deeply",
@@ -41,7 +41,7 @@ REASONS: Final[dict[str, str]] = {
     "gold_placeholder": "the gold stands for an answer that is elsewhere",
     "gold_unbalanced": "a bracket of the gold is missing",
     "gold_unparsable": "the library cannot read the gold",
-    "gold_timeout": "the gold could not be evaluated in time",
+    "gold_timed_out": "the gold could not be evaluated in time",
     "gold_worker_died": "evaluating the gold ended its worker",
     "starved": "the machine gave the worker no time to evaluate the answer",
     # length

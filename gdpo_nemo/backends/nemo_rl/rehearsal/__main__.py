@@ -13,11 +13,10 @@ import runpy
 import shutil
 import signal
 import sys
-from numbers import Real
 from pathlib import Path
 from typing import Any
 
-from gdpo_nemo.backends.nemo_rl import host, plugin
+from gdpo_nemo.backends.nemo_rl import host, plugin, record
 from gdpo_nemo.files import append_jsonl
 
 RAY_ADDRESS, RAY_FOLDER = "RAY_ADDRESS", "RAY_TMPDIR"
@@ -59,17 +58,9 @@ def own_ray() -> None:
 
 def record_metrics(path: Path) -> None:
     """Append what NeMo RL logs, as one row of prefix, step and numbers per call."""
-    from nemo_rl.utils.logger import Logger
-
-    original = Logger.log_metrics
-
-    @functools.wraps(original)
-    def log_metrics(self: Any, metrics: dict[str, Any], step: int, prefix: str = "", *rest: Any, **named: Any) -> None:
-        original(self, metrics, step, prefix, *rest, **named)
-        numbers = {name: float(value) for name, value in metrics.items() if isinstance(value, Real)}
-        append_jsonl(path, [{"prefix": prefix, "step": step, "metrics": numbers}])
-
-    Logger.log_metrics = log_metrics
+    record.on_log(
+        lambda prefix, step, numbers: append_jsonl(path, [{"prefix": prefix, "step": step, "metrics": numbers}])
+    )
 
 
 def end_with_parent() -> None:

@@ -103,18 +103,21 @@ def official_run(checkers, evaluate_python, cases, tmp_path_factory):
 
 
 def differing(benchmark, style, steps, verdicts):
-    """Entries on which our official column differs; some dialogues come twice: the second must not see the first."""
-    samples = [sample(entry, turns, style) for entry, turns in steps]
-    samples += [s for s in samples if s.question["group"] == "multi_turn_base"][::4]
+    """Entries on which our official column differs. Some dialogues come after another sample of their entry."""
+    samples, compared = [], []
+    for number, (entry, turns) in enumerate(steps):
+        if entry["group"] == "multi_turn_base" and number % 4 == 0:
+            samples.append(sample(entry, outputs.dialogue(entry, 2), style))
+            compared.append(False)
+        samples.append(sample(entry, turns, style))
+        compared.append(True)
     vectors = list(benchmark.grade(samples, "official"))
     assert len(vectors) == len(samples)
-    return sorted(
-        {
-            s.question["row_id"]
-            for s, vector in zip(samples, vectors, strict=True)
-            if vector["correct"] != float(verdicts[s.question["row_id"]])
-        }
-    )
+    return [
+        s.question["row_id"]
+        for s, vector, counts in zip(samples, vectors, compared, strict=True)
+        if counts and vector["correct"] != float(verdicts[s.question["row_id"]])
+    ]
 
 
 @pytest.mark.parametrize("model", ["toolrl", "toolrlgold", "native", "nativegold"])

@@ -121,6 +121,8 @@ def _add_model(parser: argparse.ArgumentParser) -> None:
     server.add_argument("--requests-per-minute", type=_positive, metavar="N", help="no more than that")
     local = parser.add_argument_group("in this process")
     local.add_argument("--engine", choices=["vllm", "transformers"], help="default: vllm where it is installed")
+    local.add_argument("--vllm", type=_object, default={}, metavar="JSON", help="its engine's arguments, e.g. "
+                       '{"tensor_parallel_size": 2}')  # fmt: skip
     local.add_argument("--device", help="for transformers, e.g. cuda (default: cuda where there is one, else cpu)")
     local.add_argument("--dtype", help="of the weights (default: auto in vllm, float32 in transformers)")
 
@@ -205,7 +207,8 @@ def build_sampler(options: argparse.Namespace) -> tuple[Sampler, Path]:
 
         path, run = model_folder(options.checkpoint)
         folder, out = str(path), run / "eval"
-    return samplers.local(folder, options.engine, device=options.device, dtype=options.dtype), out
+    choice = {"device": options.device, "dtype": options.dtype, "vllm": options.vllm}
+    return samplers.local(folder, options.engine, **choice), out
 
 
 def _default_out(model: str) -> Path:
@@ -233,6 +236,16 @@ def numbers_table(results: Results) -> str:
 
 def _short(value: float) -> str:
     return f"{value:.{0 if value == 0 else max(0, 3 - math.floor(math.log10(abs(value)) + 1))}f}"
+
+
+def _object(text: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text} is no JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise argparse.ArgumentTypeError(f"{text} is no JSON object")
+    return found
 
 
 def _count(text: str) -> int:

@@ -107,6 +107,7 @@ def test_a_server_killed_in_the_middle_loses_nothing(server, start, store):
 
 
 def test_in_this_process(model, start, store):
-    ended(start("--model", model, "--engine", "vllm", "--samples", 2, "--max-tokens", 24))
+    arguments = json.dumps({"enforce_eager": True, "max_model_len": 512})
+    ended(start("--model", model, "--engine", "vllm", "--vllm", arguments, "--samples", 2, "--max-tokens", 24))
     check_answers(store, 2)
     assert store.header["model"]["kind"] == "vllm"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Mapping
 from typing import Any
 
 from gdpo_nemo.errors import PrerequisiteError
@@ -32,7 +33,14 @@ def endpoint(url: str, model: str | None = None, *, tokenizer: str | None = None
     return Endpoint(url, model, template=template, **options)
 
 
-def local(name: str, engine: str | None = None, *, device: str | None = None, dtype: str | None = None) -> Sampler:
+def local(
+    name: str,
+    engine: str | None = None,
+    *,
+    device: str | None = None,
+    dtype: str | None = None,
+    vllm: Mapping[str, Any] | None = None,
+) -> Sampler:
     """A model in this process; without ``engine`` by vLLM where it is installed.
 
     Raises:
@@ -41,7 +49,7 @@ def local(name: str, engine: str | None = None, *, device: str | None = None, dt
     if engine == "vllm" or (engine is None and importlib.util.find_spec("vllm") is not None):
         from gdpo_nemo.evaluation.samplers.vllm import Vllm
 
-        return Vllm(name, dtype=dtype or "auto")
+        return Vllm(name, dtype=dtype or "auto", **(vllm or {}))
     from gdpo_nemo.evaluation.samplers.transformers import Transformers
 
     return Transformers(name, device=device, dtype=dtype or "float32")

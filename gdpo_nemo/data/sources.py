@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from gdpo_nemo.data import eurus
 from gdpo_nemo.data.download import GITHUB, HUB, Origin
 from gdpo_nemo.data.locks import Source, data_root, fetch, is_offline, verify
-from gdpo_nemo.data.table import TableFile, read_table
-from gdpo_nemo.errors import PrerequisiteError, UnknownNameError
+from gdpo_nemo.data.table import table_shape
+from gdpo_nemo.errors import UnknownNameError
 
 RLLA = Source(
     "rlla_4k",
@@ -80,7 +80,9 @@ def verify_data(task: str, root: Path | None = None) -> Statement:
 
 
 def data_stats(task: str, root: Path | None = None) -> Statement:
-    """``gdpo data stats``: rows and columns of every file, after it was verified; of ToolRL's also its references.
+    """``gdpo data stats``: rows and columns of every file, after it was verified.
+
+    Of ToolRL also its references, of Eurus-2-RL-Data its coding rows by source.
 
     Raises:
         UnknownNameError, PrerequisiteError, DataLockError: as ``locks.verify``.
@@ -90,16 +92,19 @@ def data_stats(task: str, root: Path | None = None) -> Statement:
     for source in sources_of(task):
         data[source.name] = {}
         for name in verify(source, folder)["files"]:
-            records = list(_records(folder / source.name / name))
-            columns = sorted({column for record in records for column in record})
-            data[source.name][name] = {"rows": len(records), "columns": columns}
-            lines.append(f"{source.name}/{name}: {len(records):,} rows; {', '.join(columns)}")
+            num_rows, columns = table_shape(folder / source.name / name)
+            data[source.name][name] = {"rows": num_rows, "columns": columns}
+            lines.append(f"{source.name}/{name}: {num_rows:,} rows; {', '.join(columns)}")
             if source is RLLA:
                 from gdpo_nemo.data.rlla import described, read_rlla, statistics
 
                 counts = statistics(read_rlla(folder / source.name / name))
                 data[source.name][name] |= counts
                 lines += [f"  {line}" for line in described(counts)]
+            if source in (EURUS, EURUS_VALIDATION):
+                code = eurus.statistics(eurus.read_code(folder / source.name / name))
+                data[source.name][name]["code"] = code
+                lines += [f"  {line}" for line in eurus.described(code)]
     return "\n".join(lines), data
 
 
@@ -112,13 +117,3 @@ def _statement(done: str, root: Path, task: str, act: Callable[[Source], dict[st
         lines.append(f"{root / source.name}: {done} {source.origin} at {lock['revision'] or 'no revision'}, {licence}")
         lines += [f"  {name}  {entry['bytes']:,} bytes  {entry['sha256']}" for name, entry in lock["files"].items()]
     return "\n".join(lines), data
-
-
-def _records(path: Path) -> Iterator[dict[str, Any]]:
-    if path.suffix != ".json":
-        yield from (dict(record) for record in read_table(TableFile(path=str(path))).records)
-        return
-    content = json.loads(path.read_bytes())
-    if not isinstance(content, list):
-        raise PrerequisiteError(f"{path} holds a {type(content).__name__}; expected a list of rows")
-    yield from content

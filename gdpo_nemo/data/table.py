@@ -104,6 +104,23 @@ def read_table(source: TableFile) -> Table:
     return table
 
 
+def table_shape(path: Path) -> tuple[int, list[str]]:
+    """Number of rows and names of columns of a file; of parquet without reading the rows.
+
+    Raises:
+        PrerequisiteError, InputError: as ``read_table``.
+    """
+    if path.suffix in PARQUET:
+        pyarrow = _library("pyarrow", f"{path.name} is parquet")
+        try:
+            file = importlib.import_module("pyarrow.parquet").ParquetFile(path)
+        except (OSError, pyarrow.ArrowException) as error:
+            raise InputError(f"{path} cannot be read as parquet: {error}") from error
+        return file.metadata.num_rows, sorted(file.schema_arrow.names)
+    records = read_table(TableFile(path=str(path))).records
+    return len(records), sorted({column for record in records for column in record})
+
+
 def to_rows(table: Table, columns: Mapping[str, str]) -> list[Row]:
     """The rows of a table.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from gdpo_nemo.evaluation.matrix import ScoreMatrix
 from gdpo_nemo.evaluation.sampling import Completion, Messages
 from gdpo_nemo.evaluation.store import EvaluationStore
 from gdpo_nemo.stats import Interval, bootstrap_questions
@@ -134,3 +136,24 @@ def mean_number(
     interval = bootstrap_questions(known_Q, seed=seed).times(factor) if num_questions > 1 else None
     ungraded = int((scored_Q_N & ~graded_Q_N).sum())
     return Number(name, value, interval, num_questions, int(graded_Q_N.sum()), ungraded, failed, unit)
+
+
+def pass_at_k(correct_Q_N: NDArray[np.float64], k: int) -> NDArray[np.float64]:
+    """Chance that one of k samples drawn without replacement is right, [Q, 1]; NaN with fewer than k graded samples."""
+    graded_Q, right_Q = (~np.isnan(correct_Q_N)).sum(axis=1), np.nansum(correct_Q_N, axis=1)
+    return np.array(
+        [
+            [math.nan if num < k else 1.0 - math.comb(int(num - right), k) / math.comb(int(num), k)]
+            for num, right in zip(graded_Q, right_Q, strict=True)
+        ]
+    )
+
+
+def lengths_of(store: EvaluationStore, matrix: ScoreMatrix) -> NDArray[np.float64]:
+    """Tokens of each response, [Q, N]; NaN where they are unknown."""
+    position = {row_id: q for q, row_id in enumerate(matrix.row_ids)}
+    lengths_Q_N = np.full(matrix.scored_Q_N.shape, np.nan)
+    for row in store.generations():
+        if row.get("length_tokens") is not None and row["row_id"] in position:
+            lengths_Q_N[position[row["row_id"]], row["index"]] = row["length_tokens"]
+    return lengths_Q_N

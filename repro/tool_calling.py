@@ -58,6 +58,24 @@ EXPERIMENT = Experiment(
             scale="paper",
         ),
         Deviation(
+            "BFCL",
+            "version 3 as of bfcl-eval 2025.8.6.2, by its own checkers, greedily, with the prompt and handler for BFCL "
+            "that ToolRL released (docs/bfcl.md); the paper does not say how it evaluated",
+            scale="paper",
+        ),
+        Deviation(
+            "batch normalisation",
+            "over samples, as in the paper's equation; the released trainer whitens over tokens, where long responses "
+            "weigh more",
+            scale="paper",
+        ),
+        Deviation(
+            "long prompts",
+            "rows whose prompt exceeds 2,048 tokens are not trained on; the released code cuts their front away, and "
+            "with it the instructions",
+            scale="paper",
+        ),
+        Deviation(
             "rows without a call",
             "a row whose reference holds no call has correctness 0 in the released reward, whatever the answer",
             expected="the mean of Correctness stays below 3 even for a perfect model",

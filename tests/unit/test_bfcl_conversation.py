@@ -7,6 +7,7 @@ import json
 import pytest
 
 from gdpo_nemo.errors import UnknownNameError
+from gdpo_nemo.evaluation.bfcl.checkers import CheckerError
 from gdpo_nemo.evaluation.bfcl.conversation import MAX_STEPS, NativeStyle, ToolRLStyle, multi_turn, single_turn
 from gdpo_nemo.evaluation.sampling import Completion, ContextOverflowError
 from gdpo_nemo.prompts import toolrl
@@ -64,6 +65,17 @@ def test_a_turn_without_end_ends_the_dialogue():
 def test_a_dialogue_that_no_longer_fits_is_an_answer():
     dialogue, _, _ = run(entry("one", "two"), ToolRLStyle(), [CALL, ContextOverflowError("too long")])
     assert dialogue == {"response": CALL, "turns": [[CALL]], "ended": "context_overflow"}
+
+
+def test_calls_that_the_tools_do_not_survive_end_the_dialogue():
+    async def ask(messages, **changes):
+        return Completion(CALL, "stop")
+
+    async def execute(steps):
+        raise CheckerError("timeout")
+
+    dialogue = asyncio.run(multi_turn(entry("one", "two"), ask, ToolRLStyle(), execute))
+    assert dialogue == {"response": CALL, "turns": [[CALL]], "ended": "tools_failed"}
 
 
 def test_tools_that_were_held_back_are_told_by_the_user():

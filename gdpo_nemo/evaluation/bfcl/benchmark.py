@@ -15,12 +15,11 @@ from numpy.typing import NDArray
 from gdpo_nemo.evaluation.benchmark import Ask, Benchmark, Number, Row, Sample, mean_number
 from gdpo_nemo.evaluation.bfcl import conversation, formats
 from gdpo_nemo.evaluation.bfcl.aggregates import AGGREGATES, CORRECT_FORMAT, Weights, aggregate
-from gdpo_nemo.evaluation.bfcl.checkers import CheckerError, Checkers
+from gdpo_nemo.evaluation.bfcl.checkers import Checkers
 from gdpo_nemo.evaluation.bfcl.conversation import NativeStyle, Style, ToolRLStyle
 from gdpo_nemo.evaluation.bfcl.decoding import Call
 from gdpo_nemo.evaluation.bfcl.releases import is_irrelevance, is_multi_turn
 from gdpo_nemo.evaluation.matrix import ScoreMatrix
-from gdpo_nemo.evaluation.sampling import RejectedError
 from gdpo_nemo.evaluation.store import EvaluationStore
 from gdpo_nemo.prompts import toolrl
 from gdpo_nemo.stats import Strata, bootstrap_questions
@@ -84,12 +83,7 @@ class Bfcl(Benchmark):
             return await conversation.single_turn(entry, ask, self.style)
 
         async def execute(steps: Sequence[Sequence[Call]]) -> list[str]:
-            try:
-                return await asyncio.to_thread(
-                    self.checkers.execute, entry["group"], entry["id"], steps, self.style.name
-                )
-            except CheckerError as error:
-                raise RejectedError(f"tools of {entry['id']} do not answer: {error}") from error
+            return await asyncio.to_thread(self.checkers.execute, entry["group"], entry["id"], steps, self.style.name)
 
         return await conversation.multi_turn(entry, ask, self.style, execute)
 
@@ -117,8 +111,11 @@ class Bfcl(Benchmark):
     def _dialogue_scores(self, sample: Sample) -> RewardVector:
         group, row_id, turns = sample.question["group"], sample.question["row_id"], sample.generation["turns"]
         calls = [[self.style.steps(text) for text in turn] for turn in turns]
+        verdict: Mapping[str, Any]
         if sample.generation["ended"] == "context_overflow":
-            verdict: Mapping[str, Any] = {"valid": False, "reason": "context_overflow"}
+            verdict = {"valid": False, "reason": "context_overflow"}
+        elif sample.generation["ended"] == "tools_failed":
+            verdict = {"fault": "tools_failed"}
         else:
             verdict = self.checkers.check_dialogue(group, row_id, calls, self.style.name)
         value, reasons = _read(verdict)

@@ -1,15 +1,19 @@
 """What is asked, turn by turn, as the official programs do it.
 
 In a turn the model is asked again after each step of calls with what the tools answered, until it calls nothing. A turn
-with more steps than ``MAX_STEPS`` ends the dialogue, which is then wrong.
+with more steps than ``MAX_STEPS`` ends the dialogue, and so does one that no longer fits the model: both are wrong. One
+whose calls the tools do not survive, such as a power with a trillion digits, has no verdict: the official process would
+not end.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any, Protocol
 
 from gdpo_nemo.evaluation.benchmark import Ask
+from gdpo_nemo.evaluation.bfcl.checkers import CheckerError
 from gdpo_nemo.evaluation.bfcl.decoding import (
     Call,
     Decoded,
@@ -130,8 +134,6 @@ class NativeStyle:
 
     def answered(self, text: str, calls: Sequence[Call], results: Sequence[str] | None, number: int) -> list[Turn]:
         """The answer with its calls apart, and each result under the call's id."""
-        import json
-
         if not calls or results is None:
             return [{"role": "assistant", "content": text}]
         ids = [f"call_{number}_{index}" for index in range(len(calls))]
@@ -162,7 +164,7 @@ async def multi_turn(entry: Mapping[str, Any], ask: Ask, style: Style, execute: 
 
     Returns:
         ``response``: all that the model said; ``turns``: per turn the texts of its steps; ``ended``: ``done``,
-        ``too_many_steps``, or ``context_overflow`` where the dialogue no longer fits the model, which is wrong as well.
+        ``too_many_steps``, ``context_overflow`` where the dialogue no longer fits the model, or ``tools_failed``.
     """
     tools, dialogue = list(entry["tools"]), list[Turn]()
     turns: list[list[str]] = []
@@ -188,7 +190,11 @@ async def multi_turn(entry: Mapping[str, Any], ask: Ask, style: Style, execute: 
                 dialogue += style.answered(text, calls, None, len(carried_out))
                 break
             carried_out.append(calls)
-            results = await execute(carried_out)
+            try:
+                results = await execute(carried_out)
+            except CheckerError:
+                ended = "tools_failed"
+                break
             dialogue += style.answered(text, calls, results, len(carried_out))
         else:
             ended = "too_many_steps"

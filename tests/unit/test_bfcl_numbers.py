@@ -11,6 +11,9 @@ from gdpo_nemo.evaluation.bfcl.checkers import Checkers
 from gdpo_nemo.evaluation.bfcl.conversation import NativeStyle, ToolRLStyle
 from gdpo_nemo.evaluation.bfcl.releases import RELEASES, V3, V4
 from gdpo_nemo.evaluation.store import EvaluationStore
+from gdpo_nemo.report.paper import BFCL_COLUMNS
+from gdpo_nemo.report.samples import Evaluation
+from gdpo_nemo.stats import mean_over_seeds
 
 LIVE = [name for name in V3.categories if name.startswith("live_")]
 
@@ -81,3 +84,13 @@ def test_the_commands_pin_everything(tmp_path):
     assert "--no-deps" in install
     assert all("==" in word for word in install[install.index("--no-deps") + 1 :])
     assert "bfcl-eval==2026.3.23" in install
+
+
+def test_the_report_comes_to_the_same_numbers(store):
+    matrix = store.score_matrix("official")
+    evaluation = Evaluation("run", store.path, matrix.row_ids, matrix.groups, matrix.values)
+    column = next(column for column in BFCL_COLUMNS if column.name == "live")
+    ours = next(n for n in benchmark(categories=LIVE).numbers(store, "official") if n.name == "live")
+    values_1_Q = evaluation.questions_Q(column)[None]
+    assert 100 * mean_over_seeds(values_1_Q, evaluation.strata(column)) == pytest.approx(ours.value)
+    assert [column.name for column in BFCL_COLUMNS if evaluation.has(column)] == ["live"]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gdpo_nemo.errors import UnknownNameError
+from gdpo_nemo.errors import InputError, UnknownNameError
 from gdpo_nemo.evaluation.bfcl.aggregates import AGGREGATES, CORRECT_FORMAT, aggregate
 from gdpo_nemo.evaluation.bfcl.releases import MULTI_TURN, RELEASES, V3, V4
 
@@ -76,3 +76,5 @@ def test_categories_by_collection():
     assert set(V3.chosen(["live", "non_live"])) == set(V3.chosen(["single_turn"]))
     with pytest.raises(UnknownNameError, match="Did you mean 'simple_python'"):
         V4.chosen(["simple_pythn"])
+    with pytest.raises(InputError, match="memory_kv needs"):
+        V4.chosen(["memory_kv"])

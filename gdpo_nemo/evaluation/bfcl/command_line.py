@@ -70,7 +70,8 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="*",
         metavar="NAME",
         default=sorted(toolrl.HANDLER),
-        help="of ToolRL's handler from the prompts of training; none named: as trained (default: all, as released). "
+        help="what ToolRL's handler does otherwise than the prompts of training, to follow; properties_only alone: as "
+        "trained (default: all, as released). "
         + "; ".join(f"{name}: {words}" for name, words in toolrl.DEVIATIONS.items()),
     )
     group.add_argument("--environment", type=Path, metavar="DIR", help="of the checkers (default: build/bfcl-VERSION)")

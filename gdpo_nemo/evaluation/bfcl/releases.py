@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from gdpo_nemo.errors import UnknownNameError
+from gdpo_nemo.errors import InputError, UnknownNameError
 
 REQUIREMENTS: Final = (
     "filelock==3.20.0",
@@ -51,7 +51,8 @@ class Release:
             names: of categories, or ``single_turn``, ``live``, ``non_live``, ``multi_turn``, ``all``.
 
         Raises:
-            UnknownNameError: no such category, or one that cannot be run here.
+            UnknownNameError: no such category.
+            InputError: one that cannot be run here.
         """
         if not names:
             return tuple(self.categories)
@@ -64,6 +65,8 @@ class Release:
         collections["non_live"] = [name for name in collections["single_turn"] if not name.startswith("live_")]
         wanted: set[str] = set()
         for name in names:
+            if name in self.absent:
+                raise InputError(f"{name} needs the web or an index of memories, and is not run here (docs/bfcl.md)")
             if name not in collections and name not in self.categories:
                 raise UnknownNameError(f"category of BFCL {self.version}", name, [*self.categories, *collections])
             wanted.update(collections.get(name, [name]))

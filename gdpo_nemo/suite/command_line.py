@@ -17,7 +17,7 @@ from typing import NoReturn
 import gdpo_nemo
 from gdpo_nemo import tracking
 from gdpo_nemo.errors import GdpoError, UnknownNameError, UsageError
-from gdpo_nemo.suite import exhibit_commands, planning, programs, reporting, running, status
+from gdpo_nemo.suite import evals, exhibit_commands, planning, programs, reporting, running, status
 from gdpo_nemo.suite.answer import Answer
 from gdpo_nemo.suite.commands import CLUSTER_COMMANDS, COMMANDS, LIST, TOOLS, Command, Tool
 from gdpo_nemo.suite.experiment import Experiment
@@ -34,6 +34,7 @@ exit codes:
   4    check: a claim is not supported
   130  interrupted; nothing is lost, the same command goes on
 """
+EVAL_EXAMPLE = "  gdpo eval math_suite --endpoint http://localhost:8000/v1    (gdpo eval lists the benchmarks)\n"
 
 
 def main(experiment: Experiment | None = None) -> NoReturn:
@@ -44,6 +45,8 @@ def main(experiment: Experiment | None = None) -> NoReturn:
 def execute(arguments: Sequence[str], experiment: Experiment | None = None) -> int:
     """Carry out one command line and return its exit code."""
     try:
+        if arguments[:1] == [evals.COMMAND] and experiment is None:
+            return evals.run(arguments[1:])
         answer, as_json = _answer(list(arguments), experiment)
         print(json.dumps(answer.data, indent=2) if as_json else answer.text, flush=True)
     except GdpoError as error:
@@ -162,7 +165,7 @@ def _selection(program: programs.Program, options: argparse.Namespace, overrides
 
 def _with_command(arguments: list[str], experiment: Experiment | None) -> list[str]:
     """The arguments with a command in front; a script without one runs."""
-    commands = [*COMMANDS, *CLUSTER_COMMANDS, *([] if experiment else ["list", *TOOLS])]
+    commands = [*COMMANDS, *CLUSTER_COMMANDS, *([] if experiment else ["list", *TOOLS, evals.COMMAND])]
     first = arguments[0] if arguments else ""
     if first in commands or first in ("-h", "--help", "--version"):
         return arguments
@@ -200,7 +203,7 @@ def build_parser(program: str, experiment: Experiment | None, wanted: str = "") 
     parser = argparse.ArgumentParser(
         prog=program,
         description=experiment.title if experiment else gdpo_nemo.__doc__.splitlines()[0],
-        epilog=f"examples:\n{examples}\n\n{EXIT_CODES}",
+        epilog=f"examples:\n{examples}\n{'' if experiment else EVAL_EXAMPLE}\n{EXIT_CODES}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )

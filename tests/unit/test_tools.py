@@ -16,6 +16,16 @@ def test_every_tool_explains_itself(name, capsys):
     assert TOOLS[name].example in capsys.readouterr().out
 
 
+def test_the_benchmarks_are_listed_and_started_by_name(capsys):
+    assert execute(["eval"]) == 0
+    listed = capsys.readouterr().out
+    assert all(name in listed for name in ("bfcl", "math_suite", "coding"))
+    assert execute(["eval", "math_suite", "--help"]) == 0
+    assert "--length-limit" in capsys.readouterr().out
+    assert execute(["eval", "math_suit"]) == 2
+    assert "Did you mean 'math_suite'?" in capsys.readouterr().err
+
+
 def test_the_doctor_names_what_is_missing_with_the_command_that_mends_it(capsys, monkeypatch):
     monkeypatch.setitem(doctor.NEEDS, "fly", (("no_such_module_of_ours",), "wings"))
     monkeypatch.delenv("NEMO_RL_PATH", raising=False)

@@ -56,6 +56,35 @@ EXPERIMENT = Experiment(
             "clip 0.2/0.2, no KL, no dynamic sampling; the paper has 0.2/0.28, KL 5e-4 and dynamic sampling",
             scale="embedded",
         ),
+        Deviation(
+            "training rows",
+            "the coding rows of Eurus-2-RL-Data (26,758) without those whose text accepts several answers; the paper "
+            "trains on 24k of them and does not say which",
+            scale="paper",
+        ),
+        Deviation(
+            "prompt",
+            "as published with the data, PRIME's system message included; the paper does not say what it asks",
+            scale="paper",
+        ),
+        Deviation(
+            "several right answers",
+            "the tables count all problems of the validation file, as programs that read the data would; problems that "
+            "need a judge of their own lower every arm alike (docs/evaluation.md)",
+            expected="TACO lowest of the four",
+            scale="paper",
+        ),
+        Deviation(
+            "Taco cells",
+            "Exceed and Bug of the base model and of two rewards are in no source at hand and stay empty; those of "
+            "three rewards come from a secondary source",
+            scale="paper",
+        ),
+        Deviation(
+            "time",
+            "a test may take 4 s of CPU time and a program 16 s over all tests; the paper gives no limit",
+            scale="paper",
+        ),
     ],
 )
 

@@ -30,6 +30,8 @@ def read_json(path: Path) -> dict[str, Any] | None:
         return None
     except json.JSONDecodeError as error:
         raise RunDirError(f"{path} is corrupt: {error}") from error
+    if not isinstance(data, dict):
+        raise RunDirError(f"{path} is corrupt: it holds a {type(data).__name__}, expected an object")
     return data
 
 
@@ -101,7 +103,7 @@ def _parse(lines: list[bytes], path: Path, first: int) -> list[dict[str, Any]]:
         try:
             row = json.loads(line)
         except ValueError as error:
-            raise RunDirError(f"{path} line {number} is corrupt: {error}") from error
+            raise RunDirError(f"{path} line {number} is corrupt: {error}; mend or remove it") from error
         if not isinstance(row, dict):
             raise RunDirError(f"{path} line {number} is corrupt: it holds a {type(row).__name__}, expected an object")
         rows.append(row)

@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 
 from gdpo_nemo.errors import RunDirError
 
+MEND = "remove that line, or grade the answers again"
+
 
 @dataclass(frozen=True, eq=False)
 class ScoreMatrix:
@@ -43,26 +45,43 @@ def fill_matrix(
         path: of the scores, for messages.
 
     Raises:
-        RunDirError: a score of a sample that was not asked for, or two of one sample.
+        RunDirError: a score of a sample that was not asked for, two of one sample, or a row or value that is none.
     """
     asked = [(str(row["row_id"]), row.get("group")) for row in questions]
     position = {row_id: q for q, (row_id, _) in enumerate(asked)}
+    if len(position) < len(asked):
+        raise RunDirError(f"{path}: {len(asked) - len(position)} of its questions have the row_id of another one")
     size = len(asked) * num_samples
     scored, values = bytearray(size), dict[str, list[float]]()  # lists: setting one number of an array takes longer
-    for row in scores:
-        q, index = position.get(row["row_id"], -1), row["index"]
-        if q < 0 or not 0 <= index < num_samples:
-            raise RunDirError(f"{path}: scores name sample {index} of {row['row_id']!r}, which was not asked")
-        at = q * num_samples + index
-        if scored[at]:
-            raise RunDirError(f"{path} has two scores of sample {index} of {row['row_id']!r}")
-        scored[at] = 1
-        for column, value in row["values"].items():
-            if column not in values:
-                values[column] = [math.nan] * size
-            if value is not None:
-                values[column][at] = value
+    row: Mapping[str, Any] = {}
+    try:
+        for row in scores:
+            q, index = position.get(row["row_id"], -1), row["index"]
+            if q < 0 or not 0 <= index < num_samples:
+                raise RunDirError(f"{path}: scores name sample {index} of {row['row_id']!r}, which was not asked")
+            at = q * num_samples + index
+            if scored[at]:
+                raise RunDirError(f"{path} has two scores of sample {index} of {row['row_id']!r}; {MEND}")
+            scored[at] = 1
+            for column, value in row["values"].items():
+                if column not in values:
+                    values[column] = [math.nan] * size
+                if value is not None:
+                    values[column][at] = value
+    except (TypeError, AttributeError) as error:
+        raise RunDirError(f"{path}: {str(dict(row))[:200]} is no row of scores ({error}); {MEND}") from error
     shape = (len(asked), num_samples)
     scored_Q_N = np.frombuffer(scored, dtype=np.bool_).reshape(shape)
-    values_Q_N = {name: np.array(column, dtype=np.float64).reshape(shape) for name, column in values.items()}
+    values_Q_N = {}
+    for name, column in values.items():
+        array = np.array(column)
+        if array.dtype.kind not in "fib" or np.isinf(array).any():
+            at, value = next((at, value) for at, value in enumerate(column) if not _is_score(value))
+            which = f"sample {at % num_samples} of {asked[at // num_samples][0]!r}"
+            raise RunDirError(f"{path}: {name} of {which} is {value!r}, which is no score; {MEND}")
+        values_Q_N[name] = array.astype(np.float64, copy=False).reshape(shape)
     return ScoreMatrix(tuple(row_id for row_id, _ in asked), tuple(group for _, group in asked), values_Q_N, scored_Q_N)
+
+
+def _is_score(value: Any) -> bool:
+    return isinstance(value, int | float) and (abs(value) < 2**63 or math.isnan(value))

@@ -111,9 +111,14 @@ class EvaluationStore:
 
     @cached_property
     def header(self) -> dict[str, Any]:
-        """What was evaluated and how; of version 1 what its files tell."""
+        """What was evaluated and how; of version 1 what its files tell.
+
+        Raises:
+            RunDirError: a key is absent or no value for it.
+        """
         header = read_json(self.path / HEADER)
         if header is not None:
+            self._check_header(header)
             return header
         benchmark: dict[str, Any] = {"name": self.path.name, "revision": None, "hashes": {}}
         samples = 1 + max((int(row["index"]) for row in iterate_jsonl(self.file("scores"))), default=0)
@@ -246,6 +251,19 @@ class EvaluationStore:
         write_json(self.path / RESULT, {"state": state} | dict(summary))
 
     # ---- names
+
+    def _check_header(self, header: dict[str, Any]) -> None:
+        schema = header.get("schema")
+        good = type(schema) is int
+        if good and schema <= SCHEMA:
+            good = all(isinstance(header.get(key), dict) for key in ("benchmark", "sampling"))
+            good = good and isinstance(header.get("samples_per_question"), int) and header["samples_per_question"] > 0
+            good = good and set(header) >= set(REQUIRED)
+        if not good:
+            raise RunDirError(
+                f"{self.path / HEADER} is corrupt: expected schema, {', '.join(REQUIRED)}, got {str(header)[:300]}; "
+                "evaluate again in another place (--out DIR)"
+            )
 
     def _scores_name(self, grader: str | None) -> str:
         name = grader or str(self.header["grader"])

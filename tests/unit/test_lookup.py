@@ -1,5 +1,8 @@
 import json
 
+import pytest
+
+from gdpo_nemo.errors import RunDirError
 from gdpo_nemo.evaluation.lookup import find_rows
 from gdpo_nemo.files import to_jsonl
 
@@ -20,3 +23,11 @@ def test_a_question_has_index_0(tmp_path):
     path = tmp_path / "questions.jsonl"
     path.write_text(to_jsonl([{"row_id": "q", "messages": [], "gold": "4"}]))
     assert find_rows(path, {("q", 0)})[("q", 0)][1]["gold"] == "4"
+
+
+@pytest.mark.parametrize("line", ['{"row_id": "b", "ind', "[1]", '{"index": 0}', '{"row_id": "b", "index": null}'])
+def test_a_corrupt_line_is_named(tmp_path, line):
+    path = tmp_path / "scores.jsonl"
+    path.write_text(to_jsonl([{"row_id": "a", "index": 0}]) + line + "\n" + to_jsonl([{"row_id": "b", "index": 0}]))
+    with pytest.raises(RunDirError, match=r"scores\.jsonl line 2 is corrupt"):
+        find_rows(path, {("b", 0)})

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from gdpo_nemo.errors import InputError, RunDirError, UnknownNameError
-from gdpo_nemo.evaluation.store import EvaluationStore, score_row
+from gdpo_nemo.evaluation.store import REQUIRED, EvaluationStore, score_row
 from gdpo_nemo.files import append_jsonl
 from gdpo_nemo.types import RewardVector
 
@@ -67,11 +67,36 @@ def test_scores_as_arrays_tell_ungraded_from_absent(store):
         ([score("c", 0)], "sample 0 of 'c', which was not asked"),
         ([score("a", 2)], "sample 2 of 'a', which was not asked"),
         ([score("a", 0), score("a", 0)], "two scores of sample 0 of 'a'"),
+        ([score("a", 0, correct=1), score("b", 1, correct="yes")], "correct of sample 1 of 'b' is 'yes', which is no"),
+        ([score("a", 0, correct="1.0")], "correct of sample 0 of 'a' is '1.0', which is no score"),
+        ([score("b", "0")], "is no row of scores"),
+        ([score("b", None)], "is no row of scores"),
+        ([score("b", 0.0)], "is no row of scores"),
+        ([score(["b"], 0)], "is no row of scores"),
+        ([score("b", 0) | {"values": [1.0]}], "is no row of scores"),
+        ([score("b", 0) | {"values": None}], "is no row of scores"),
     ],
 )
 def test_scores_of_what_was_not_asked_are_refused(rows, words, store):
     store.append_scores(rows)
     with pytest.raises(RunDirError, match=words):
+        store.score_matrix()
+
+
+def test_an_infinite_score_is_refused_and_nan_is_ungraded(store):
+    path = store.path / "scores" / "exact.jsonl"
+    path.parent.mkdir()
+    path.write_text('{"row_id": "a", "index": 0, "values": {"correct": NaN}, "reasons": {}}\n')
+    assert np.isnan(store.score_matrix().values["correct"]).all()
+    path.write_text('{"row_id": "a", "index": 0, "values": {"correct": Infinity}, "reasons": {}}\n')
+    with pytest.raises(RunDirError, match="correct of sample 0 of 'a' is inf"):
+        store.score_matrix()
+
+
+def test_two_questions_of_one_id_are_refused(store):
+    path = store.path / "questions.jsonl"
+    path.write_text(path.read_text() * 2)
+    with pytest.raises(RunDirError, match="2 of its questions have the row_id of another one"):
         store.score_matrix()
 
 
@@ -173,6 +198,25 @@ def test_damage_elsewhere_names_file_and_line(line, number, store):
 
 def test_a_damaged_header_is_named(store):
     (store.path / "evaluation.json").write_text("{")
+    with pytest.raises(RunDirError, match=r"evaluation\.json is corrupt"):
+        EvaluationStore.open(store.path)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        [],
+        {},
+        HEADER,
+        {"schema": "2"} | HEADER,
+        *({"schema": 2} | {k: v for k, v in HEADER.items() if k != key} for key in REQUIRED),
+        {"schema": 2} | HEADER | {"samples_per_question": "2"},
+        {"schema": 2} | HEADER | {"samples_per_question": 0},
+        {"schema": 2} | HEADER | {"sampling": None},
+    ],
+)
+def test_a_header_that_lacks_something_is_named(header, store):
+    (store.path / "evaluation.json").write_text(json.dumps(header))
     with pytest.raises(RunDirError, match=r"evaluation\.json is corrupt"):
         EvaluationStore.open(store.path)
 

@@ -36,6 +36,7 @@ EXPERIMENT = Experiment(
     curves=["pass_rate", "no_bug", "length"],
     exhibits=CODE_REASONING,
     reference="code_reasoning",
+    evaluations={"coding": ["apps", "codecontests", "codeforces", "taco"]},
     deviations=[
         Deviation(
             "model and data",

@@ -47,6 +47,7 @@ EXPERIMENT = Experiment(
     curves=["correct", "length"],
     exhibits=MATH_LENGTH,
     reference="math_conditioned",
+    evaluations={"math_suite": ["math500", "aime24", "amc", "minerva", "olympiad"]},
     deviations=[
         Deviation(
             "model and data",

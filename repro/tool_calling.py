@@ -36,6 +36,7 @@ EXPERIMENT = Experiment(
     curves=["format", "correct"],
     exhibits=TOOL_CALLING,
     reference="bfcl_v3",
+    evaluations={"bfcl": ["bfcl_v3"]},
     deviations=[
         Deviation(
             "model and data",

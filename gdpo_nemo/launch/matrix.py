@@ -37,14 +37,14 @@ class Evaluation:
     Attributes:
         name: as in file names.
         command: the program and its arguments; ``{checkpoint}`` becomes the exported folder (or the base model's name
-            or folder), ``{out}`` the folder for results.
-        result: the file in ``{out}`` that the program writes last.
+            or folder), ``{out}`` the folder for results: ``eval`` of the run or of the base model.
+        results: the files in ``{out}`` that the program writes last, one per benchmark.
         gpus: of one node.
     """
 
     name: str
     command: tuple[str, ...]
-    result: str = "result.json"
+    results: tuple[str, ...] = ()
     gpus: int = 8
 
     def arguments(self, checkpoint: str, out: Path) -> list[str]:
@@ -138,7 +138,7 @@ def _run(job: TrainingJob, options: SlurmOptions, evaluations: Sequence[Evaluati
     )
     yield export_step
     for evaluation in evaluations:
-        out = job.dir.path / "eval" / evaluation.name
+        out = job.dir.path / "eval"
         yield _evaluation(
             job.name, job.slug, job.folder, evaluation, str(target), out, needs, options, after=export_step
         )
@@ -154,7 +154,7 @@ def _base(
     [model] = models
     folder, needs = root / "base" / "launch", [root, *jobs[0].inputs]
     for evaluation in evaluations:
-        out = root / "base" / "eval" / evaluation.name
+        out = root / "base" / "eval"
         name = slug(f"{jobs[0].experiment} base")
         yield _evaluation("base", name, folder, evaluation, model, out, needs, options)
 
@@ -178,7 +178,7 @@ def _evaluation(
         folder / f"eval-{evaluation.name}.sbatch",
         slurm.render_step(title, arguments, folder, needs, options, gpus=evaluation.gpus),
         (after.name,) if after else (),
-        finished=(after is None or after.finished) and (out / evaluation.result).exists(),
+        finished=(after is None or after.finished) and all((out / result).exists() for result in evaluation.results),
     )
 
 

@@ -20,6 +20,7 @@ from gdpo_nemo.method import Method, own_code
 from gdpo_nemo.run_dir import RunDir
 from gdpo_nemo.suite.answer import Answer, table
 from gdpo_nemo.suite.cluster_targets import Request, Target, compose
+from gdpo_nemo.suite.programs import all_programs
 
 REHEARSAL_STEPS = 3
 
@@ -66,6 +67,8 @@ def launch_runs(options: argparse.Namespace, request: Request) -> Answer:
         _check(target)
         if options.to != "kuberay" and not options.dry_run:
             _check_data(target)
+    if options.evaluate and options.to != "slurm":
+        raise UsageError("--evaluate goes with --to slurm; elsewhere run gdpo eval on the exported checkpoints")
     chosen: Any = launch.read_options(options, launch.TARGETS[options.to])
     done: list[launch.Launched] = []
     for model in dict.fromkeys(target.model for target in targets):
@@ -78,6 +81,7 @@ def launch_runs(options: argparse.Namespace, request: Request) -> Answer:
                 chosen,
                 tree,
                 dry_run=options.dry_run,
+                **(_afterwards(of_model[0]) if options.evaluate else {}),
                 provenance=_provenance(of_model[0], getattr(chosen, "container", "") or getattr(chosen, "image", "")),
                 environment=_host_environment() if options.to == "local" and not options.dry_run else None,
             )
@@ -111,6 +115,29 @@ def checkpoint(options: argparse.Namespace, request: Request) -> Answer:
     return Answer(exported.text, exported.data)
 
 
+def _afterwards(target: Target) -> dict[str, Any]:
+    """What follows training: the evaluations that the experiment's tables read, and the report.
+
+    Raises:
+        UsageError: the target is no experiment, so there is nothing that says how to evaluate it.
+    """
+    known = {program.experiment.name: program.experiment for program in all_programs()}
+    if target.experiment not in known:
+        raise UsageError(f"--evaluate knows the benchmarks of {', '.join(known)}, and none of {target.experiment}")
+    command = ("uv", "run", "python", "-m", "gdpo_nemo.cli")
+    return {
+        "evaluations": [
+            launch.Evaluation(
+                name,
+                (*command, "eval", name, "--model", "{checkpoint}", "--out", "{out}"),
+                tuple(f"{benchmark}/result.json" for benchmark in benchmarks),
+            )
+            for name, benchmarks in known[target.experiment].evaluations.items()
+        ],
+        "report": (*command, "report", target.experiment, "--scale", "paper"),
+    }
+
+
 def _provenance(target: Target, container: str = "") -> dict[str, Any]:
     gdpo = target.run.gdpo
     data = gdpo.data.model_dump(mode="json") if gdpo.data else {}
@@ -132,6 +159,9 @@ def add_arguments(command: str, parser: argparse.ArgumentParser, in_script: bool
     if command == "launch":
         parser.add_argument("--to", choices=[*launch.TARGETS], required=True, help="where the jobs go")
         parser.add_argument("--dry-run", action="store_true", help="write the files and say where; submit nothing")
+        parser.add_argument(
+            "--evaluate", action="store_true", help="evaluate every checkpoint and the base model, then report (Slurm)"
+        )
         for name, target in launch.TARGETS.items():
             launch.add_options(parser, target, f"--to {name}")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from gdpo_nemo.errors import UnknownNameError
@@ -54,6 +54,7 @@ class Experiment:
         deviations: of both scales, or of the one that each names.
         exhibits: the paper's tables and figures that it covers, see ``gdpo_nemo.report.paper``.
         reference: the paper's table whose effects stand beside the claims at embedded scale.
+        evaluations: program of ``eval/`` -> the benchmarks that it leaves results of, at the paper's scale.
     """
 
     name: str
@@ -66,6 +67,7 @@ class Experiment:
     curves: Sequence[str] = ()
     exhibits: Sequence[Exhibit] = ()
     reference: str | None = None
+    evaluations: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._check(self.name, self.columns, self.claims)

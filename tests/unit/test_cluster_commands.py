@@ -134,3 +134,14 @@ def test_an_unknown_model_or_cluster_has_a_nearest(call):
 def test_checkpoint_export_of_nothing(call):
     code, _, error = call("checkpoint", "export", "runs/x@latest", "--to", "export")
     assert code == 1 and "no folder" in error
+
+
+def test_launch_can_go_on_to_the_benchmarks_and_the_report(call, checkout, tmp_path):
+    line = ("launch", *ONE, *SLURM, "--nemo-rl", str(checkout), "--dry-run", "--evaluate")
+    code, _, error = call(*line)
+    assert code == 0, error
+    scripts = {path.name: path.read_text() for path in Path.cwd().rglob("*.sbatch")}
+    assert "gdpo_nemo.cli eval bfcl --model" in scripts["eval-bfcl.sbatch"]
+    assert "gdpo_nemo.cli report tool_calling --scale paper" in scripts["report.sbatch"]
+    code, _, error = call("launch", *ONE, "--to", "kuberay", "--dry-run", "--evaluate")
+    assert code == 2 and "--evaluate goes with --to slurm" in error

@@ -20,7 +20,11 @@ WHOLE = {
     "checkpointing": {"checkpoint_dir": "results"},
     "cluster": {"num_nodes": 2, "gpus_per_node": 8},
 }
-EVALUATION = launch.Evaluation("bfcl_v3", ("python", "bfcl.py", "--checkpoint", "{checkpoint}", "--out", "{out}"))
+EVALUATION = launch.Evaluation(
+    "bfcl_v3",
+    ("python", "bfcl.py", "--checkpoint", "{checkpoint}", "--out", "{out}"),
+    ("bfcl_v3/result.json",),
+)
 SBATCH = """#!/bin/bash
 number=$(($(cat "$SLURM/number" 2>/dev/null || echo 100) + 1))
 if [[ -e $SLURM/refuse && $number -ge $(cat "$SLURM/refuse") ]]; then echo "sbatch: error: QOSMaxSubmit" >&2; exit 1; fi
@@ -128,10 +132,8 @@ def test_everything_is_submitted_in_order_and_waits_for_what_it_needs(go, fake, 
 def test_an_evaluation_is_of_the_export_and_the_base_is_a_row_of_its_own(go, fake, tree) -> None:
     rows = go()
     run, base = tree.run("gdpo", 0).path, tree.path / "base"
-    assert (
-        f"--checkpoint {run}/export --out {run}/eval/bfcl_v3" in Path(rows["gdpo seed0 bfcl_v3"]["script"]).read_text()
-    )
-    assert f"--checkpoint owner/model --out {base}/eval/bfcl_v3" in Path(rows["base bfcl_v3"]["script"]).read_text()
+    assert f"--checkpoint {run}/export --out {run}/eval" in Path(rows["gdpo seed0 bfcl_v3"]["script"]).read_text()
+    assert f"--checkpoint owner/model --out {base}/eval" in Path(rows["base bfcl_v3"]["script"]).read_text()
 
 
 def test_without_evaluations_the_report_waits_for_the_exports(go, fake) -> None:

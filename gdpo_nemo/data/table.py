@@ -213,7 +213,7 @@ def _json_list(content: bytes, name: str) -> Numbered:
 
 
 def _parquet(content: bytes, name: str, selection: Selection) -> Numbered:
-    """The rows that are kept; the others are told by the columns of the selection alone, and never read whole."""
+    """The rows that are kept, in batches: the others are told by the columns of the selection, and never unpacked."""
     pyarrow = _library("pyarrow", f"{name} is parquet")
     parquet = importlib.import_module("pyarrow.parquet")
     numbered: Numbered = []

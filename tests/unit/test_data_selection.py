@@ -64,7 +64,7 @@ def test_what_cannot_be_selected_is_explained(name, tmp_path):
     path = write(tmp_path / name, ROWS)
     with pytest.raises(UnknownNameError, match="Did you mean 'ability'"):
         read_table(TableFile(path=path, where={"abilty": ["code"]}))
-    with pytest.raises(UnknownNameError, match="about.knd"):
+    with pytest.raises(UnknownNameError, match=r"about\.knd"):
         read_table(TableFile(path=path, where={"about.knd": ["a"]}))
     with pytest.raises(InputError, match="no rows that where and without keep"):
         read_table(TableFile(path=path, where={"ability": ["art"]}))

@@ -132,7 +132,7 @@ def test_every_isolation_that_holds_here_serves_the_checkers(checkers, mode):
         pytest.skip(f"{mode} does not hold here: {error}")
     finally:
         made.close()
-    assert answers == ['{"current_working_directory": "workspace"}']
+    assert answers == ['{"current_working_directory": "/workspace"}']
 
 
 def _has(entry, name):

@@ -40,6 +40,7 @@ LEVELS = {
     "evaluation": 3,
     "tracking": 3,
     "backends": 4,
+    "health": 4,
     "launch": 4,
     "report": 5,
     "suite": 6,

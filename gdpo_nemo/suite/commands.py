@@ -80,6 +80,11 @@ TOOLS = {
         "diff runs/tool_calling/embedded/tiny/grpo/seed0 runs/tool_calling/embedded/tiny/gdpo/seed0",
         "gdpo_nemo.suite.comparing",
     ),
+    "health": Tool(
+        "what the rewards are like before they are trained on, which one decides, and what to do",
+        "health tool_calling --prompts 200 --rollouts-per-prompt 8",
+        "gdpo_nemo.suite.health_commands",
+    ),
     "data": Tool(
         "the published data sets of a task: fetch and lock them, verify them, count rows",
         "data fetch math_length",

@@ -35,9 +35,11 @@ def test_readme_commands_name_commands_that_exist(capsys: pytest.CaptureFixture[
     lines = re.findall(r"^\.venv/bin/gdpo (\w+)", (ROOT / "README.md").read_text("utf-8"), re.M)
     assert lines
     for command in set(lines):
-        with pytest.raises(SystemExit) as stopped:
-            execute([command, "--help"])
-        assert stopped.value.code == 0 and command in capsys.readouterr().out
+        try:
+            code = execute([command, "--help"])
+        except SystemExit as stopped:
+            code = int(stopped.code or 0)
+        assert code == 0 and command in capsys.readouterr().out
 
 
 def nemo_rl_commands() -> list[str]:

@@ -85,6 +85,11 @@ TOOLS = {
         "health tool_calling --prompts 200 --rollouts-per-prompt 8",
         "gdpo_nemo.suite.health_commands",
     ),
+    "monitor": Tool(
+        "alarms about a run, finished or under way: lost rewards, collapse, a metric that falls while the rewards rise",
+        "monitor runs/tool_calling/embedded/tiny/gdpo/seed0 --metric correct",
+        "gdpo_nemo.suite.monitoring",
+    ),
     "data": Tool(
         "the published data sets of a task: fetch and lock them, verify them, count rows",
         "data fetch math_length",

@@ -254,8 +254,8 @@ class EvaluationStore:
 
     def _check_header(self, header: dict[str, Any]) -> None:
         schema = header.get("schema")
-        good = type(schema) is int
-        if good and schema <= SCHEMA:
+        good = isinstance(schema, int)
+        if isinstance(schema, int) and schema <= SCHEMA:
             good = all(isinstance(header.get(key), dict) for key in ("benchmark", "sampling"))
             good = good and isinstance(header.get("samples_per_question"), int) and header["samples_per_question"] > 0
             good = good and set(header) >= set(REQUIRED)

@@ -33,6 +33,7 @@ class Facts:
     samples: int
     ungraded: int
     failed: int
+    without_score: int
     one_model: bool
     strata: bool
     against_paper: bool
@@ -54,6 +55,10 @@ def caption(spec: ReportSpec, models: Sequence[str], facts: Facts) -> tuple[str,
     ]
     if facts.failed:
         sentences.append(f"{facts.failed} of these are requests that failed for good: the evaluations are incomplete.")
+    if facts.without_score:
+        sentences.append(
+            f"{facts.without_score} samples have no line in the scores, cut off or never written: grade them again."
+        )
     if facts.strata:
         sentences.append("A value over several question groups is the weighted sum of the groups' means.")
     if facts.one_model:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from gdpo_nemo.errors import InputError
 from gdpo_nemo.evaluation.store import EvaluationStore
 from gdpo_nemo.report.samples import FINISHED, SYNTHETIC, Evaluation, Evaluations, run_name
-from gdpo_nemo.report.spec import HELDOUT, ReportSpec
+from gdpo_nemo.report.spec import HELDOUT, Column, ReportSpec
 from gdpo_nemo.run_dir import RunDir, differing_keys
 
 SHARED = ("benchmark", "grader", "sampling")
@@ -19,8 +19,8 @@ def read_evaluations(spec: ReportSpec) -> Evaluations:
     """Read every finished evaluation that the columns need.
 
     Raises:
-        InputError: a finished run has no evaluation, two runs answered different questions, or some runs are made up
-            and others are not.
+        InputError: a finished run has no evaluation, two runs, or a run and the base model, answered different
+            questions, a share of values that are none, or some runs are made up and others are not.
     """
     benchmarks = tuple(dict.fromkeys(column.benchmark for column in spec.columns))
     planned: dict[str, tuple[int, ...]] = {}
@@ -29,7 +29,7 @@ def read_evaluations(spec: ReportSpec) -> Evaluations:
     base: dict[str, Evaluation] = {}
     if spec.base is not None:
         states[run_name(spec.base)], base = _read(spec, spec.base, benchmarks)
-    first: dict[str, Evaluation] = {}
+    first = dict(base)
     for (arm, seed), path in spec.runs.items():
         planned[arm] = (*planned.get(arm, ()), seed)
         states[run_name(path)], found = _read(spec, path, benchmarks)
@@ -69,6 +69,7 @@ def _read(spec: ReportSpec, path: Path, benchmarks: tuple[str, ...]) -> tuple[di
             state = FINISHED
         if state == FINISHED:
             found[benchmark] = _load(run_name(path), EvaluationStore.open(store.path))
+            _check_shares(found[benchmark], [column for column in spec.columns if column.benchmark == benchmark])
         states[benchmark] = state
     return states, found
 
@@ -91,16 +92,31 @@ def _load(name: str, store: EvaluationStore) -> Evaluation:
         raise InputError(f"{store.path} is finished but holds no evaluation; evaluate it again")
     order = sorted(range(len(matrix.row_ids)), key=lambda q: matrix.row_ids[q])
     values = {name: values_Q_N[order] for name, values_Q_N in matrix.values.items()}
+    num_failed = len(store.failures())
     return Evaluation(
         run=name,
         path=store.path,
         row_ids=tuple(matrix.row_ids[q] for q in order),
         groups=tuple(matrix.groups[q] for q in order),
         values=values,
-        num_failed=int((~matrix.scored_Q_N).sum()),
+        num_failed=num_failed,
+        num_without_score=int((~matrix.scored_Q_N).sum()) - num_failed,
         synthetic=bool(store.header.get(SYNTHETIC)),
         settings=_settings(store.header),
     )
+
+
+def _check_shares(evaluation: Evaluation, columns: Sequence[Column]) -> None:
+    for column in columns:
+        values_Q_N = evaluation.values.get(column.reward)
+        if not column.share or column.at_least is not None or values_Q_N is None:
+            continue
+        odd = values_Q_N[(values_Q_N < 0) | (values_Q_N > 1)]
+        if odd.size:
+            raise InputError(
+                f"{evaluation.path}: {column.reward} of a sample is {odd[0]:g}, expected 0 to 1 for the share "
+                f"{column.title!r}; grade its answers again"
+            )
 
 
 def _settings(header: Mapping[str, Any]) -> dict[str, Any]:

@@ -41,6 +41,8 @@ class Evaluation:
         groups: group of each question, None where it has none.
         values: name -> values_Q_N, NaN where ungraded.
         num_failed: samples whose request failed for good; they are among the ungraded ones.
+        num_without_score: samples that did not fail and have no line in the scores, as where a kill cut it off; they
+            are among the ungraded ones.
         synthetic: whether the store says that it was made up.
         settings: benchmark, grader and sampling, which all runs of a table must share; empty where the store is of a
             version that does not know them.
@@ -52,6 +54,7 @@ class Evaluation:
     groups: tuple[str | None, ...]
     values: Mapping[str, FloatArray]
     num_failed: int = 0
+    num_without_score: int = 0
     synthetic: bool = False
     settings: Mapping[str, object] = field(default_factory=dict)
 

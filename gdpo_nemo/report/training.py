@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
-from gdpo_nemo.errors import UnknownNameError
+from gdpo_nemo.errors import RunDirError, UnknownNameError
 from gdpo_nemo.report.samples import SYNTHETIC, run_name
-from gdpo_nemo.run_dir import RunDir
+from gdpo_nemo.run_dir import METRICS, RunDir
 from gdpo_nemo.stats.intervals import FloatArray
 
 
@@ -45,7 +45,11 @@ class Training:
 
 
 def read_training(runs: Mapping[tuple[str, int], Path]) -> dict[tuple[str, int], Training]:
-    """(arm, seed) -> what the run has logged so far; a run without a finished step is left out."""
+    """(arm, seed) -> what the run has logged so far; a run without a finished step is left out.
+
+    Raises:
+        RunDirError: rows without a step, values that are no numbers, or steps that do not rise.
+    """
     return {key: training for key, path in runs.items() if (training := _read(path)) is not None}
 
 
@@ -55,10 +59,21 @@ def _read(path: Path) -> Training | None:
     if not rows:
         return None
     keys = list(dict.fromkeys(key for row in rows for key in row))
-    if all(len(row) == len(keys) for row in rows) and all(list(row) == keys for row in rows):  # the usual case, quick
-        columns = np.array([list(row.values()) for row in rows], dtype=np.float64).T
-    else:
-        columns = np.array([[row.get(key, np.nan) for row in rows] for key in keys], dtype=np.float64)
+    try:
+        if all(len(row) == len(keys) for row in rows) and all(list(row) == keys for row in rows):  # as usual, quick
+            columns = np.array([list(row.values()) for row in rows], dtype=np.float64).T
+        else:
+            columns = np.array([[row.get(key, np.nan) for row in rows] for key in keys], dtype=np.float64)
+        steps_T = np.array([row["step"] for row in rows], dtype=np.float64)
+    except (KeyError, TypeError, ValueError) as error:
+        raise RunDirError(
+            f"{path / METRICS} holds a row without a step or a value that is no number: {error}"
+        ) from error
+    if (np.diff(steps_T) <= 0).any():
+        at = int(np.argmax(np.diff(steps_T) <= 0)) + 1
+        raise RunDirError(
+            f"{path / METRICS} line {at + 1}: step {steps_T[at]:g} follows step {steps_T[at - 1]:g}, expected rising "
+            "steps; keep one row per step"
+        )
     metrics = {key: column for key, column in zip(keys, columns, strict=True) if key != "step"}
-    steps_T = np.array([row["step"] for row in rows], dtype=np.float64)
     return Training(run_name(path), steps_T, metrics, bool(run.provenance().get(SYNTHETIC)))

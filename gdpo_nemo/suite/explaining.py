@@ -41,15 +41,26 @@ def answer(options: argparse.Namespace) -> Answer:
     match = KEY.fullmatch(options.key)
     if match is None:
         raise UsageError(f"{options.key!r} is not of the form table1:<model>/<arm>/<column>; see key in table.csv")
-    spec = _spec(match["exhibit"], match["model"], match["arm"], options.experiment, options.out)
+    specs = _specs(match["exhibit"], match["model"], match["arm"], options.experiment, options.out)
+    spec = next(spec for spec in specs if spec.model == match["model"])
     column = next((column for column in spec.columns if column.name == match["column"]), None)
     if column is None:
         raise UnknownNameError(f"column of {spec.exhibit}", match["column"], [one.name for one in spec.columns])
-    return explain(spec, match["arm"], column, options.samples, options.seed)
+    return explain(specs, spec, match["arm"], column, options.samples, options.seed)
 
 
-def explain(spec: ReportSpec, arm: str, column: Column, num_samples: int = SHOWN, seed: int = 0) -> Answer:
+def explain(
+    specs: Sequence[ReportSpec], spec: ReportSpec, arm: str, column: Column, num_samples: int = SHOWN, seed: int = 0
+) -> Answer:
     """What a cell says, and everything that it was computed from.
+
+    Args:
+        specs: all models of the table: claims are adjusted for their number.
+        spec: the model of the cell, one of them.
+        arm: or ``base``.
+        column: of the table.
+        num_samples: to show.
+        seed: of their choice.
 
     Raises:
         UnknownNameError: the report has no such arm.
@@ -60,8 +71,9 @@ def explain(spec: ReportSpec, arm: str, column: Column, num_samples: int = SHOWN
     from gdpo_nemo.report.table import BASE, Part, build_table
     from gdpo_nemo.report.verdict import adjusted, judge_all
 
-    part = Part(spec, read_evaluations(spec))
-    verdicts = adjusted(judge_all(spec, part.evaluations, spec.claims), spec.level)
+    parts = {one.model: Part(one, read_evaluations(one)) for one in specs}
+    judged = [verdict for one in parts.values() for verdict in judge_all(one.spec, one.evaluations, one.spec.claims)]
+    verdicts, part = adjusted(judged, spec.level), parts[spec.model]
     table = build_table([part], verdicts)
     key = f"{spec.exhibit}:{spec.model}/{arm}/{column.name}"
     cell = next((cell for row in table.rows for cell in row.cells if cell.key == key), None)
@@ -73,7 +85,9 @@ def explain(spec: ReportSpec, arm: str, column: Column, num_samples: int = SHOWN
     about = [
         claim_line(spec, verdict)
         for verdict in verdicts
-        if verdict.claim.on == column.name and arm in (verdict.claim.left, verdict.claim.right)
+        if verdict.model == spec.model
+        and verdict.claim.on == column.name
+        and arm in (verdict.claim.left, verdict.claim.right)
     ]
     data: dict[str, Any] = {
         "key": key,
@@ -95,15 +109,16 @@ def explain(spec: ReportSpec, arm: str, column: Column, num_samples: int = SHOWN
     return Answer(_text(data, column), data)
 
 
-def _spec(exhibit: str, model: str, arm: str, wanted: str | None, out: Path) -> ReportSpec:
+def _specs(exhibit: str, model: str, arm: str, wanted: str | None, out: Path) -> list[ReportSpec]:
+    """Those of all models of the exhibit, ``model`` among them."""
     if exhibit != EMBEDDED:
         program, found = exhibits.find(exhibit)
-        specs = {spec.model: spec for spec in exhibits.specs(program.experiment, found, out)}
-        if model not in specs:
-            raise UnknownNameError(f"model of {exhibit}", model, specs)
+        specs = exhibits.specs(program.experiment, found, out)
+        if model not in found.models:
+            raise UnknownNameError(f"model of {exhibit}", model, found.models)
         if not found.columns:
             raise UsageError(f"{exhibit} has no columns: it is a figure of what runs logged, see its CSV")
-        return specs[model]
+        return specs
     with_arm = [program for program in programs.all_programs() if _has(program.experiment, arm)]
     named = [program for program in with_arm if wanted in (None, program.experiment.name)]
     present = [program for program in named if (out / program.experiment.name / EMBEDDED / model).is_dir()]
@@ -112,7 +127,7 @@ def _spec(exhibit: str, model: str, arm: str, wanted: str | None, out: Path) -> 
     if len(present) > 1:
         names = ", ".join(program.experiment.name for program in present)
         raise UsageError(f"several experiments have {arm} with {model}: {names}; name one with --experiment")
-    return _embedded(present[0], model, out)
+    return [_embedded(present[0], model, out)]
 
 
 def _has(experiment: Experiment, arm: str) -> bool:

@@ -14,14 +14,18 @@ import scipy.stats
 from gdpo_nemo.errors import InputError
 from gdpo_nemo.evaluation.store import EvaluationStore
 from gdpo_nemo.report.builder import build_exhibit
-from gdpo_nemo.report.captions import SYNTHETIC
+from gdpo_nemo.report.captions import SYNTHETIC, claim_line
+from gdpo_nemo.report.cells import Part
+from gdpo_nemo.report.loading import read_evaluations
 from gdpo_nemo.report.references import ReferenceTable
 from gdpo_nemo.report.reproduction import band, cell_verdict
 from gdpo_nemo.report.samples import Evaluation
 from gdpo_nemo.report.spec import Claim, Column, Exhibit, ReportSpec
 from gdpo_nemo.report.synthetic import Plan, write_exhibit
+from gdpo_nemo.report.verdict import adjusted, judge_all
 from gdpo_nemo.run_dir import RunTree
 from gdpo_nemo.stats import Interval
+from gdpo_nemo.suite.explaining import explain
 
 COLUMNS = (
     Column("easy", "Easy", "correct", benchmark="quiz", strata={"a": 0.75, "b": 0.25}, reference="easy", share=True),
@@ -185,10 +189,11 @@ def test_an_evaluation_without_a_question_group_is_not_run_in_the_columns_that_w
         for name in ("questions.jsonl", "scores/default.jsonl"):
             lines = [line for line in (path / name).read_text("utf-8").splitlines(True) if '"b-' not in line]
             (path / name).write_text("".join(lines), "utf-8")
-    with pytest.raises(InputError, match="gdpo/seed0 has 150"):
-        report(tree, tmp_path / "out")  # the other arm answered more questions
+    with pytest.raises(InputError, match="base has 300 questions, gdpo/seed0 has 150"):
+        report(tree, tmp_path / "out")  # the others answered more questions
     for seed in range(5):
         shutil.rmtree(tree / "small" / "grpo" / f"seed{seed}")
+    shutil.rmtree(tree / "small" / "base")
     found = report(tree, tmp_path / "out")
     assert found["table9:small/gdpo/easy"]["note"] == "not run"
     assert found["table9:small/gdpo/short"]["verdict"] == "reproduced"
@@ -199,6 +204,10 @@ def test_an_incomplete_evaluation_counts_only_when_allowed_and_shows_its_failure
     path = tree / "small" / "gdpo" / "seed2" / "eval" / "other"
     scores = (path / "scores" / "default.jsonl").read_text("utf-8").splitlines(True)
     (path / "scores" / "default.jsonl").write_text("".join(scores[:-4]), "utf-8")
+    answers = (path / "generations.jsonl").read_text("utf-8").splitlines(True)
+    (path / "generations.jsonl").write_text("".join(answers[:-3]), "utf-8")
+    lost = [{key: json.loads(line)[key] for key in ("row_id", "index")} for line in answers[-3:]]
+    EvaluationStore(path).append_failures(row | {"error": "HTTP 500", "attempts": 3} for row in lost)
     EvaluationStore(path).finish("incomplete", {})
     found = report(tree, tmp_path / "strict")
     assert (found["table9:small/gdpo/short"]["seeds"], found["table9:small/gdpo/easy"]["seeds"]) == ("4", "5")
@@ -206,9 +215,10 @@ def test_an_incomplete_evaluation_counts_only_when_allowed_and_shows_its_failure
     assert "Small, GDPO: seed 2 other incomplete: some requests failed" in text
     found = report(tree, tmp_path / "allowed", allow_incomplete=True)
     cell = found["table9:small/gdpo/short"]
-    assert (cell["seeds"], cell["ungraded"], cell["failed"]) == ("5", "4", "4")
+    assert (cell["seeds"], cell["ungraded"], cell["failed"]) == ("5", "4", "3")
     text = (tmp_path / "allowed" / "table.md").read_text("utf-8")
-    assert "(4 ungraded, 4 of them failed)" in text and "requests that failed for good" in text
+    assert "(4 ungraded, 3 of them failed)" in text and "requests that failed for good" in text
+    assert "1 samples have no line in the scores" in text  # answered, and its score was cut off
 
 
 # ---- made-up runs
@@ -236,6 +246,7 @@ def test_made_up_runs_are_never_shown_beside_others(as_planted, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize("run", ["gdpo/seed1", "base"])
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -243,12 +254,36 @@ def test_made_up_runs_are_never_shown_beside_others(as_planted, tmp_path):
         ({"benchmark": {"name": "quiz", "revision": "b", "hashes": {}}}, "benchmark.revision is None and 'b'"),
     ],
 )
-def test_runs_that_were_evaluated_in_different_ways_share_no_table(as_planted, tmp_path, change, message):
-    tree = shutil.copytree(as_planted, tmp_path / "runs")
-    header = tree / "small" / "gdpo" / "seed1" / "eval" / "quiz" / "evaluation.json"
+def test_runs_that_were_evaluated_in_different_ways_share_no_table(as_planted, tmp_path, run, change, message):
+    tree = shutil.copytree(as_planted / "small", tmp_path / "runs" / "small")
+    header = tree / run / "eval" / "quiz" / "evaluation.json"
     header.write_text(json.dumps(json.loads(header.read_text("utf-8")) | change), "utf-8")
+    if run == "base":  # it is what the others are compared with
+        left, right = (
+            re.fullmatch("(.* is )(.*)", message)[1],
+            " and ".join(reversed(message.split(" is ")[1].split(" and "))),
+        )
+        message = left + right
     with pytest.raises(InputError, match=re.escape(message)):
-        report(tree, tmp_path / "out")
+        read_evaluations(specs(tree.parent)[0])
+
+
+def test_a_share_of_values_that_are_none_is_refused(as_planted, tmp_path):
+    tree = shutil.copytree(as_planted / "small", tmp_path / "runs" / "small")
+    path = tree / "gdpo" / "seed1" / "eval" / "quiz" / "scores" / "default.jsonl"
+    path.write_text(path.read_text("utf-8").replace('"correct": 1.0', '"correct": 7', 1), "utf-8")
+    with pytest.raises(InputError, match="correct of a sample is 7, expected 0 to 1 for the share 'Easy'"):
+        read_evaluations(specs(tree.parent)[0])
+
+
+def test_the_explanation_of_a_cell_adjusts_for_the_claims_of_all_models_as_its_table_does(as_planted):
+    both = specs(as_planted)
+    parts = [Part(spec, read_evaluations(spec)) for spec in both]
+    verdicts = adjusted([one for part in parts for one in judge_all(part.spec, part.evaluations, CLAIMS)], 0.95)
+    noisy = verdicts[-1]
+    assert noisy.model == "large" and noisy.p_adjusted != adjusted([*verdicts[3:]], 0.95)[-1].p_adjusted
+    [line] = explain(both, both[1], "gdpo", COLUMNS[2]).data["claims"]
+    assert line == claim_line(both[1], noisy)
 
 
 def test_two_builds_are_identical(as_planted, tmp_path):

@@ -3,7 +3,6 @@
 import csv
 import io
 import json
-import re
 import shutil
 from dataclasses import replace
 
@@ -250,21 +249,18 @@ def test_made_up_runs_are_never_shown_beside_others(as_planted, tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"sampling": {"temperature": 0.6}}, "sampling.temperature is 1.0 and 0.6"),
-        ({"benchmark": {"name": "quiz", "revision": "b", "hashes": {}}}, "benchmark.revision is None and 'b'"),
+        ({"sampling": {"temperature": 0.6}}, r"sampling\.temperature is (1.0 and 0.6|0.6 and 1.0)"),
+        (
+            {"benchmark": {"name": "quiz", "revision": "b", "hashes": {}}},
+            r"benchmark\.revision is (None and 'b'|'b' and None)",
+        ),
     ],
 )
 def test_runs_that_were_evaluated_in_different_ways_share_no_table(as_planted, tmp_path, run, change, message):
     tree = shutil.copytree(as_planted / "small", tmp_path / "runs" / "small")
     header = tree / run / "eval" / "quiz" / "evaluation.json"
     header.write_text(json.dumps(json.loads(header.read_text("utf-8")) | change), "utf-8")
-    if run == "base":  # it is what the others are compared with
-        left, right = (
-            re.fullmatch("(.* is )(.*)", message)[1],
-            " and ".join(reversed(message.split(" is ")[1].split(" and "))),
-        )
-        message = left + right
-    with pytest.raises(InputError, match=re.escape(message)):
+    with pytest.raises(InputError, match=message):
         read_evaluations(specs(tree.parent)[0])
 
 

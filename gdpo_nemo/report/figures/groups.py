@@ -87,14 +87,14 @@ def count_groups(rollouts: int, weights: Sequence[float], panel: str = "rollouts
         "gdpo": lambda rewards, ids: gdpo(rewards, ids, weights=weights, batch_norm=False),
     }
     seen: dict[str, set[bytes]] = {method: set() for method in methods}
-    for rewards_P_G_K in _groups(rollouts, len(weights)):
+    for rewards_P_G_K in _groups(rollouts, weights):
         for method, advantages in methods.items():
             seen[method].update(_fingerprints(rewards_P_G_K, advantages))
     return Count(panel, rollouts, tuple(weights), possible, {method: len(found) for method, found in seen.items()})
 
 
 def all_counts() -> list[Count]:
-    """Every point of the figure; takes some seconds, nearly all of them for six rewards."""
+    """Every point of the figure; takes a few seconds."""
     return [
         *(count_groups(rollouts, (1.0, 1.0)) for rollouts in ROLLOUTS),
         *(count_groups(ROLLOUTS_OF_REWARDS, (1.0,) * rewards, "rewards") for rewards in REWARDS),
@@ -152,12 +152,21 @@ def draw_groups(counts: Sequence[Count]) -> Figure:
     return figure
 
 
-def _groups(rollouts: int, rewards: int) -> Iterator[FloatArray]:
-    """Every possible group, ``GROUPS_AT_ONCE`` at a time: rewards_P_G_K."""
-    kinds = np.array(list(product((0.0, 1.0), repeat=rewards)))
-    choices = combinations_with_replacement(range(len(kinds)), rollouts)
+def _groups(rollouts: int, weights: Sequence[float]) -> Iterator[FloatArray]:
+    """Every possible group at least once, up to orders that no method sees, some at a time: rewards_P_G_K.
+
+    Either every multiset of G rollouts, or, with equal weights, where the order of the rewards does not matter, every
+    multiset of K rewards over ordered rollouts: whichever are fewer.
+    """
+    rewards = len(weights)
+    of_rewards = math.comb(2**rollouts + rewards - 1, rewards) < math.comb(2**rewards + rollouts - 1, rollouts)
+    by_reward = len(set(weights)) == 1 and of_rewards
+    drawn, length = (rewards, rollouts) if by_reward else (rollouts, rewards)
+    kinds = np.array(list(product((0.0, 1.0), repeat=length)))
+    choices = combinations_with_replacement(range(len(kinds)), drawn)
     while chosen := list(islice(choices, GROUPS_AT_ONCE)):
-        yield kinds[np.array(chosen)]
+        groups = kinds[np.array(chosen)]
+        yield groups.transpose(0, 2, 1) if by_reward else groups
 
 
 def _fingerprints(rewards_P_G_K: FloatArray, advantages: Callable[[Tensor, Tensor], Tensor]) -> set[bytes]:

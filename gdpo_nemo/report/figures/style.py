@@ -69,12 +69,14 @@ def write_figure(draw: Callable[[], Figure], csv_text: str, stem: Path) -> None:
         matplotlib.rcdefaults()
         matplotlib.rcParams.update({"pdf.fonttype": 42, "font.size": 10, "axes.linewidth": 0.8})
         matplotlib.rcParams["path.simplify_threshold"] = 1.0  # a pixel: thousands of steps else take many seconds
+        figure = draw()
         for canvas, suffix, metadata in (
             (FigureCanvasAgg, ".png", {"Software": None}),
             (FigureCanvasPdf, ".pdf", {"Creator": None, "Producer": None, "CreationDate": None}),
         ):
             buffer = io.BytesIO()
-            canvas(draw()).print_figure(buffer, dpi=DPI, metadata=metadata)
+            canvas(figure).print_figure(buffer, dpi=DPI, metadata=metadata)
+            figure.set_layout_engine("none")  # the second file has the layout of the first
             partial = stem.with_name(f"{stem.name}{suffix}.partial")
             partial.write_bytes(buffer.getvalue())
             os.replace(partial, stem.with_name(f"{stem.name}{suffix}"))

@@ -5,8 +5,9 @@ from __future__ import annotations
 import csv
 import html
 import io
+import re
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from gdpo_nemo.report.captions import SYNTHETIC
 from gdpo_nemo.report.grid import Grid, Text, grid
@@ -22,7 +23,8 @@ LATEX_ESCAPES = {
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
     "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}",
 }  # fmt: skip
-MARKDOWN_SPECIAL = "\\|*_`<"
+MARKDOWN_SPECIAL = "\\|*_`<~$"
+LINE_BREAK = re.compile(r"\s*[\r\n\v\f\x85\u2028\u2029]+\s*")
 CLAIMS, POWER, MISSING, DEVIATIONS = "Claims", "What these runs can tell", "No result yet", "Differences from the paper"
 
 
@@ -83,12 +85,12 @@ def to_latex(table: Table) -> str:
         f"\\label{{tab:{''.join(c if c.isalnum() else '-' for c in table.name)}}}",
         f"\\begin{{tabular}}{{{'l' * words.num_labels}{'r' * (num_columns - words.num_labels)}}}",
         "\\toprule",
-        " & ".join(map(_latex, words.headings)) + " \\\\",
+        _latex_row(map(_latex, words.headings)),
     ]
     for block in words.blocks:
         lines.append("\\midrule")
         lines += [f"\\multicolumn{{{num_columns}}}{{l}}{{\\textit{{{_latex(block.name)}}}}} \\\\"] if block.name else []
-        lines += [" & ".join(_latex_cell(text) for text in row) + " \\\\" for row in block.rows]
+        lines += [_latex_row(map(_latex_cell, row)) for row in block.rows]
     lines += ["\\bottomrule", "\\end{tabular}"]
     for title, items in ((POWER, table.power), (CLAIMS, table.claims if table.against_paper else ())):
         lines += [f"\\par\\footnotesize {title}: {_latex('; '.join(items))}."] if items else []
@@ -196,13 +198,23 @@ def _markdown_rule(words: Grid, i: int) -> str:
 
 
 def _markdown(text: str) -> str:
-    return "".join("\\" + c if c in MARKDOWN_SPECIAL else c for c in text)
+    return "".join("\\" + c if c in MARKDOWN_SPECIAL else c for c in _one_line(text))
+
+
+def _one_line(text: str) -> str:
+    return LINE_BREAK.sub(" ", text)
 
 
 def _html_list(title: str, items: Sequence[str]) -> list[str]:
     if not items:
         return []
     return [f"<h2>{title}</h2>", "<ul>", *(f"<li>{html.escape(item)}</li>" for item in items), "</ul>"]
+
+
+def _latex_row(cells: Iterable[str]) -> str:
+    """Guarded where a row break before it would take its first character as an argument."""
+    line = " & ".join(cells) + " \\\\"
+    return "{}" + line if line[0] in "[*" else line
 
 
 def _latex_cell(text: Text) -> str:
@@ -213,4 +225,4 @@ def _latex_cell(text: Text) -> str:
 
 
 def _latex(text: str) -> str:
-    return "".join(LATEX_ESCAPES.get(c, c) for c in text)
+    return "".join(LATEX_ESCAPES.get(c, c) for c in _one_line(text))

@@ -78,6 +78,17 @@ def test_markdown_cells_survive_pipes(root, tmp_path):
     assert len(rows) == 7 and {len(re.findall(r"(?<!\\)\|", row)) for row in rows} == {5}
 
 
+def test_labels_with_line_breaks_and_brackets_stay_in_their_rows(root, tmp_path):
+    labels = {"strong": "[b] two\n\nlines", "weak": "*W*", "erratic": "~~$x$~~ `E`", "twin": "T\u2028T"}
+    build(make_spec(root, labels=labels), tmp_path)
+    rows = [line for line in (tmp_path / "table.md").read_text("utf-8").splitlines() if line.startswith("|")]
+    assert len(rows) == 7 and {len(re.findall(r"(?<!\\)\|", row)) for row in rows} == {5}
+    assert any(r"\~\~\$x\$\~\~ \`E\`" in row for row in rows) and any("[b] two lines" in row for row in rows)
+    latex = (tmp_path / "table.tex").read_text("utf-8")
+    assert "\n\n" not in latex and "{}[b] two lines & " in latex and "{}*W* & " in latex and "\nT T & " in latex
+    assert not re.search(r"\\\\\s*[\[*]", latex)  # would be the argument of the row break
+
+
 def test_deviations_stand_under_every_table(root, tmp_path):
     report = build(make_spec(root), tmp_path)
     plain = "kl: no KL penalty in 100% of the runs (expected: a_b slightly up)"

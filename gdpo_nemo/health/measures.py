@@ -252,7 +252,10 @@ def _methods(rollouts: Rollouts, setting: Setting, prompts: int) -> tuple[Method
 
 
 def _summed(batch: Batch, *, scale_by_std: bool) -> tuple[Tensor, Tensor]:
-    """The terms a_k of GRPO, [K, B], and its advantages [B]."""
+    """The terms a_k of GRPO, [K, B], and its advantages [B].
+
+    The terms are not centred: advantages add to 0 in every group, so their covariance with a term does not notice.
+    """
     from gdpo_nemo.advantages.groups import standardise
 
     weighted_K_B = batch.rewards_K_B * batch.weights_K_1
@@ -262,9 +265,7 @@ def _summed(batch: Batch, *, scale_by_std: bool) -> tuple[Tensor, Tensor]:
     advantage_1_B = standardise(total_1_B, batch.rows, ddof=1, scale_by_std=scale_by_std, magnitude_K_B=magnitude_1_B)
     squares_1_P = batch.rows.total(centred_1_B.square())
     factor_1_P = batch.rows.total(centred_1_B * advantage_1_B) / squares_1_P.where(squares_1_P > 0, 1.0)
-    mean_K_P = batch.rows.expand(len(weighted_K_B)).total(weighted_K_B) / batch.rows.count_K_P.clamp(min=1)
-    centred_K_B = weighted_K_B - mean_K_P.gather(1, batch.rows.index_K_B.expand(len(weighted_K_B), -1))
-    return centred_K_B * batch.rows.spread(factor_1_P) * batch.rows.present_K_B, advantage_1_B[0]
+    return weighted_K_B * batch.rows.spread(factor_1_P), advantage_1_B[0]
 
 
 def _method(

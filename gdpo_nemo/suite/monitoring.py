@@ -46,7 +46,7 @@ def answer(options: argparse.Namespace) -> Answer:
         series = _series(run, split_names(options.metric) if options.metric else None)
         raised = alarms(series, names)
         grave = [alarm for alarm in raised if alarm.level != "warn"]
-        if grave or not options.watch or state != "running":
+        if grave or not options.watch or not _goes_on(run, state):
             break
         time.sleep(options.watch)
     checkpoint = last_healthy(run.path, min(alarm.since for alarm in grave)) if grave else None
@@ -58,6 +58,11 @@ def answer(options: argparse.Namespace) -> Answer:
         "last_healthy_checkpoint": str(checkpoint) if checkpoint else None,
     }
     return Answer(_text(run, len(series.steps), raised, grave, checkpoint), data, int(bool(grave)))
+
+
+def _goes_on(run: RunDir, state: str) -> bool:
+    """Whether more rows may come; a run on a cluster holds no lock here, and its end is not seen."""
+    return state == "running" or (state == "started" and "embedded" not in run.config())
 
 
 def _series(run: RunDir, watched: Sequence[str] | None) -> Series:

@@ -68,7 +68,7 @@ def fill_matrix(
                     values[column] = [math.nan] * size
                 if value is not None:
                     values[column][at] = value
-    except (TypeError, AttributeError) as error:
+    except (KeyError, TypeError, AttributeError) as error:
         raise RunDirError(f"{path}: {str(dict(row))[:200]} is no row of scores ({error}); {MEND}") from error
     shape = (len(asked), num_samples)
     scored_Q_N = np.frombuffer(scored, dtype=np.bool_).reshape(shape)

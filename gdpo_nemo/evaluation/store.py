@@ -177,7 +177,7 @@ class EvaluationStore:
             RunDirError: a score of a sample that was not asked for, or two of one sample.
         """
         name = self._scores_name(grader)
-        rows = self._rows(name, ("row_id", "index", "values"))
+        rows = iterate_jsonl(self.file(name))  # a key that is absent is found where it is read
         questions = self._rows("questions", ("row_id",))
         return fill_matrix(questions, rows, self.samples_per_question, self.file(name))
 

@@ -114,14 +114,20 @@ def _specs(exhibit: str, model: str, arm: str, wanted: str | None, out: Path) ->
     if exhibit != EMBEDDED:
         program, found = exhibits.find(exhibit)
         specs = exhibits.specs(program.experiment, found, out)
+        if not found.columns:
+            raise UsageError(f"{exhibit} has no columns: it is a figure without cells, see its CSV")
         if model not in found.models:
             raise UnknownNameError(f"model of {exhibit}", model, found.models)
-        if not found.columns:
-            raise UsageError(f"{exhibit} has no columns: it is a figure of what runs logged, see its CSV")
         return specs
+    known = {one.name for program in programs.all_programs() for one in program.experiment.arms} | {"base"}
+    if arm not in known:
+        raise UnknownNameError("arm of the embedded experiments", arm, sorted(known))
     with_arm = [program for program in programs.all_programs() if _has(program.experiment, arm)]
     named = [program for program in with_arm if wanted in (None, program.experiment.name)]
     present = [program for program in named if (out / program.experiment.name / EMBEDDED / model).is_dir()]
+    on_disk = sorted({path.name for program in named for path in (out / program.experiment.name / EMBEDDED).glob("*")})
+    if not present and on_disk:
+        raise UnknownNameError(f"model with embedded runs in {out}", model, on_disk)
     if not present:
         raise PrerequisiteError(f"no embedded runs of {arm} with {model} in {out}; `run` makes them")
     if len(present) > 1:

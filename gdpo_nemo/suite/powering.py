@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,11 @@ from gdpo_nemo.suite.answer import Answer, table
 from gdpo_nemo.suite.experiment import EMBEDDED
 from gdpo_nemo.suite.grid import Selection
 
+WIDTH = 100
 NOTE = (
     "Power 0.8 at the 95 % level, paired by seed and question. 'seeds needed': the fewest that find an effect of the "
     "paper's size. Measured: from the spread of the finished runs. Stated: --spread, the standard deviation of one "
-    "seed's difference in points, questions left out; a claim without runs or a stated spread has no answer."
+    "seed's difference in points, questions left out. Not known: nothing ran and none is stated, so no answer."
 )
 
 
@@ -81,11 +83,13 @@ def power(chosen: Sequence[tuple[str, Sequence[ReportSpec]]], spread: float | No
                 rows.append(row | _needed(verdict.effect, verdict.detectable, verdict.seeds_needed, column, spread))
     if not rows:
         raise UsageError("no claim there; see gdpo list for the tables that have some")
-    lines = [["", "claim", "paper's effect", "seeds", "detectable", "seeds needed", "spread"]]
+    lines = [["claim", "paper's effect", "seeds", "detectable", "seeds needed", "spread"]]
+    heads: dict[int, str] = {}
     for row in rows:
+        if (head := f"{row['exhibit']}, {row['model']}") not in heads.values():
+            heads[len(lines)] = head
         lines.append(
             [
-                f"{row['exhibit']} {row['model']}",
                 row["claim"],
                 "not known" if row["papers_effect"] is None else f"{row['papers_effect']:+g}",
                 str(row["seeds"]),
@@ -94,7 +98,8 @@ def power(chosen: Sequence[tuple[str, Sequence[ReportSpec]]], spread: float | No
                 row["spread"],
             ]
         )
-    return Answer(f"{table(lines)}\n\n{NOTE}", rows)
+    printed = [f"\n{heads[i]}\n{line}" if i in heads else line for i, line in enumerate(table(lines).splitlines())]
+    return Answer("\n".join([*printed, "", textwrap.fill(NOTE, WIDTH)]), rows)
 
 
 def _needed(
@@ -105,9 +110,9 @@ def _needed(
     if not effect:
         return {"needed": "-", "spread": "no effect to find"}
     if detectable is not None:
-        return {"needed": str(measured) if measured else "more questions, not seeds", "spread": "measured"}
+        return {"needed": str(measured) if measured else "more questions", "spread": "measured"}
     if spread is None or column.unit != "%":
-        return {"needed": "-", "spread": "not known: nothing ran; state one with --spread"}
+        return {"needed": "-", "spread": "not known"}
     seeds = seeds_needed(effect, lambda num_seeds: detectable_with_spread(spread, num_seeds))
     return {"needed": str(seeds) if seeds else "more than 1000", "spread": f"stated: {spread:g}"}
 

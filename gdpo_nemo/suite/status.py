@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Sequence
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,8 @@ from gdpo_nemo.suite import exhibits
 from gdpo_nemo.suite.answer import Answer, listing, table
 from gdpo_nemo.suite.grid import Selection, bases, total_steps
 from gdpo_nemo.suite.programs import Program, all_programs
+
+WORDS_WIDTH = 64
 
 
 def status(selection: Selection) -> Answer:
@@ -78,9 +82,18 @@ def _listed(row: dict[str, Any]) -> str:
             ", ".join(f"{scale} (seeds {', '.join(map(str, seeds))})" for scale, seeds in row["scales"].items()),
         ),
         ("arms", ", ".join(arm["name"] for arm in row["arms"] if arm["default"])),
-        ("with --arms all", ", ".join(extra)),
+        *zip_longest(["with --arms all"], textwrap.wrap(", ".join(extra), WORDS_WIDTH), fillvalue=""),
         ("script", row["script"]),
         ("runs", "; ".join(f"{run['finished']} of {run['runs']} finished in {run['path']}" for run in row["runs"])),
     ]
-    shown = [[one["name"], one["state"], f"{one['title']}; needs {one['needs']}"] for one in row["exhibits"]]
+    shown = [
+        [name, state, line]
+        for one in row["exhibits"]
+        for name, state, line in zip_longest(
+            [one["name"]],
+            [one["state"]],
+            textwrap.wrap(f"{one['title']}; needs {one['needs']}", WORDS_WIDTH),
+            fillvalue="",
+        )
+    ]
     return f"{row['name']}: {row['title']}\n{listing(pairs)}\n{table(shown, indent='    ')}"

@@ -112,7 +112,7 @@ def test_explain_of_the_base_model_and_of_a_cell_without_runs(call):
         (f"table2:{MODEL}/gdpo/lvie", "Did you mean 'live'"),
         (f"figure4:{MODEL}/gdpo/live", "no columns"),
         ("embedded:tiny/gdpo/format", "no embedded runs"),
-        ("embedded:tiny/gpdo/format", "Did you mean 'gdpo'"),
+        ("embedded:tiny/gdppo/format", "Did you mean 'gdpo'"),
         ("figure3:a/b/c", "no columns"),
     ],
 )

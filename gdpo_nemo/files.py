@@ -91,7 +91,8 @@ def iterate_jsonl(path: Path) -> Iterator[dict[str, Any]]:
 
 def _parse(lines: list[bytes], path: Path, first: int) -> list[dict[str, Any]]:
     """The objects of some lines: in one go, which halves the time, where each line looks like one object."""
-    if all(line.startswith(b"{") and line.endswith(b"}\n") for line in lines):
+    text = b"".join(lines)
+    if text.startswith(b"{") and text.endswith(b"}\n") and text.count(b"}\n{") == len(lines) - 1:
         try:
             rows: list[dict[str, Any]] = json.loads(b"[" + b",".join(lines) + b"]")
         except ValueError:

@@ -168,7 +168,10 @@ class RunDir:
     def metrics(self) -> list[dict[str, Any]]:
         """All rows, NaN where the file has null; a half-written last line, left by a kill, is ignored."""
         rows = read_jsonl(self.path / METRICS)
-        return [{key: math.nan if value is None else value for key, value in row.items()} for row in rows]
+        return [
+            {key: math.nan if value is None else value for key, value in row.items()} if None in row.values() else row
+            for row in rows
+        ]
 
     def last_step(self) -> int:
         """Step of the last metrics row, 0 when there is none."""

@@ -60,7 +60,7 @@ def _read(path: Path) -> Training | None:
         return None
     keys = list(dict.fromkeys(key for row in rows for key in row))
     try:
-        if all(len(row) == len(keys) for row in rows) and all(list(row) == keys for row in rows):  # as usual, quick
+        if all(list(row) == keys for row in rows):  # as usual, quick
             columns = np.array([list(row.values()) for row in rows], dtype=np.float64).T
         else:
             columns = np.array([[row.get(key, np.nan) for row in rows] for key in keys], dtype=np.float64)

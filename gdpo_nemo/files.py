@@ -18,6 +18,11 @@ from typing import Any
 
 from gdpo_nemo.errors import RunDirError
 
+try:  # the same values in half the time; what it does not take, such as NaN, the standard library reads line by line
+    from orjson import loads
+except ImportError:
+    from json import loads  # type: ignore[assignment]
+
 LOCK_ATTEMPTS = 10
 LINES_AT_ONCE = 1000
 
@@ -94,7 +99,7 @@ def _parse(lines: list[bytes], path: Path, first: int) -> list[dict[str, Any]]:
     text = b"".join(lines)
     if text.startswith(b"{") and text.endswith(b"}\n") and text.count(b"}\n{") == len(lines) - 1:
         try:
-            rows: list[dict[str, Any]] = json.loads(b"[" + b",".join(lines) + b"]")
+            rows: list[dict[str, Any]] = loads(b"[" + b",".join(lines) + b"]")
         except ValueError:
             rows = []
         if len(rows) == len(lines):

@@ -8,6 +8,7 @@ import sys
 import numpy as np
 import pytest
 
+from gdpo_nemo import files
 from gdpo_nemo.errors import InputError, RunDirError, UnknownNameError
 from gdpo_nemo.evaluation.store import REQUIRED, EvaluationStore, score_row
 from gdpo_nemo.files import append_jsonl
@@ -261,3 +262,16 @@ def test_what_a_run_wrote_before_is_read(tmp_path):
     assert store.scores() == store.scores("default") == scores
     assert store.score_matrix().values["correct"].tolist() == [[1.0] * 3] * 2
     assert store.state() == "complete" and store.failures() == []
+
+
+@pytest.mark.parametrize("faster", [True, False])
+def test_rows_are_the_same_with_and_without_the_faster_parser(faster, tmp_path, monkeypatch):
+    if not faster:
+        monkeypatch.setattr(files, "loads", json.loads)
+    rows = [{"x": 0.1 + 0.2, "y": None, "z": "é\u2028", "n": 2**62}, {"x": 1e-320, "deep": {"a": [1, 2.5]}}]
+    path = tmp_path / "rows.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert list(files.iterate_jsonl(path)) == rows
+    path.write_text('{"x": NaN}\n{"x": "\\ud800"}\n')  # of older files; and half a character, which models do emit
+    first, second = files.iterate_jsonl(path)
+    assert math.isnan(first["x"]) and second["x"] == "\ud800"

@@ -85,7 +85,7 @@ def evaluate(
         runner: of the event loop, one for all evaluations with this sampler.
 
     Raises:
-        IncompleteError: requests failed for good, and ``allow_incomplete`` is off.
+        IncompleteError: requests failed for good, and ``allow_incomplete`` is off or nothing at all was answered.
         PrerequisiteError: the server refuses every request: its address, the key or the model's name is wrong.
         RunDirError: another process works on this evaluation, or one of its files is corrupt.
     """
@@ -100,10 +100,12 @@ def evaluate(
         _grade_new(benchmark, store, benchmark.graders[0])
         failures = store.failures()
         num_missing = len(missing_samples(store, questions))
-        numbers = benchmark.numbers(store, benchmark.graders[0]) if not num_missing or settings.allow_incomplete else []
+        is_answered = num_missing < len(questions) * settings.samples_per_question
+        allowed = not num_missing or (settings.allow_incomplete and is_answered)
+        numbers = benchmark.numbers(store, benchmark.graders[0]) if allowed else []
         if numbers:
             _finish(store, numbers, num_missing, failures)
-    if num_missing and not settings.allow_incomplete:
+    if not allowed:
         raise IncompleteError(incomplete_text(store, num_missing, failures))
     return numbers
 

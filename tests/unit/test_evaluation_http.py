@@ -169,6 +169,12 @@ def test_trouble_that_stays_is_a_failure_of_its_sample_and_never_a_wrong_answer(
     assert store.failures() == [] and store.state() == "complete"
 
 
+def test_an_evaluation_without_any_answer_is_incomplete_whatever_is_allowed(run, serve):
+    server = serve(lambda body, nth: refusal(400))
+    code, _, err = run(server, "--retries", "0", "--allow-incomplete")
+    assert code == 1 and "have no answer" in err and "unknown grader" not in err
+
+
 def test_a_late_answer_is_asked_for_again(serve, run, store):
     release = threading.Event()
 

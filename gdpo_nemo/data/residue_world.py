@@ -3,7 +3,7 @@ r"""A procedurally generated world of arithmetic in which length costs and longe
 A problem gives a number and a chain of operations modulo a small prime; the answer goes into ``\boxed{}``. Single
 operations are facts that the warm-up teaches (a table of ``modulus`` values each). A chain can be worked step by step,
 twice over (``verbose``: every step is stated again) or once (``concise``), or answered at once (``direct``), which a
-small model cannot do for two or more operations. Under a length limit that two concise steps meet and three do not,
+small model can only do for chains that it remembers. Under a length limit that two concise steps meet and three do not,
 the easy problems have an answer that is right and short, and the hard ones have to choose.
 
 Chains of two and more operations are split into train and held-out by hash.

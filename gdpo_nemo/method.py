@@ -121,9 +121,16 @@ class Method:
         return [math.nan if failed else vector[name] for name in self.names]
 
     def advantages(
-        self, rewards_B_K: Tensor, group_ids_B: Tensor, valid_B: Tensor | None = None
+        self, rewards_B_K: Tensor, group_ids_B: Tensor, valid_B: Tensor | None = None, *, step: int | None = None
     ) -> tuple[Tensor, Diagnostics]:
-        """Advantages [B] and their diagnostics for raw rewards [B, K] in the order of ``names``."""
+        """Advantages [B] and their diagnostics for raw rewards [B, K] in the order of ``names``.
+
+        Args:
+            rewards_B_K: float64 [B, K]. NaN: this reward does not apply to this sample.
+            group_ids_B: int64 [B], one label per prompt group.
+            valid_B: bool [B]; False takes the row out.
+            step: the training step, counted from 1; what changes with the run reads it.
+        """
         from gdpo_nemo.advantages import diagnostics, gdpo, grpo
 
         rewards_B_K = apply_conditions(rewards_B_K, self.names, self.conditions, ranges=self.ranges)
@@ -153,7 +160,15 @@ class Method:
             )
         return advantages_B, health
 
-    def informative(self, rewards_B_K: Tensor, group_ids_B: Tensor, valid_B: Tensor | None = None) -> Tensor:
+    def save(self, folder: Path) -> None:
+        """Write what the method has gathered over the run into a checkpoint's folder; nothing, as yet."""
+
+    def restore(self, folder: Path | None) -> None:
+        """Read what ``save`` wrote into a checkpoint's folder; None: the run begins."""
+
+    def informative(
+        self, rewards_B_K: Tensor, group_ids_B: Tensor, valid_B: Tensor | None = None, *, step: int | None = None
+    ) -> Tensor:
         """Rows [B] of groups that dynamic sampling keeps, by ``gdpo.dynamic_sampling``."""
         from gdpo_nemo.advantages import informative
 

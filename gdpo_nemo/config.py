@@ -118,6 +118,9 @@ class GdpoConfig(Strict):
     scale_by_std: bool = Field(default=True, description="grpo only: False is the paper's 'GRPO w/o std'")
     batch_norm: bool = Field(default=True, description="gdpo only: False drops the batch step (Appendix A)")
     rescale_by_range: bool = Field(default=False, description="divide each reward by its declared range first")
+    kl_in_reward: float = Field(
+        default=0.0, ge=0, allow_inf_nan=False, description="grpo only: the total pays this much of the response's KL"
+    )
     ddof: Literal[0, 1] = 1
     eps: float = Field(default=1e-6, ge=0)
     dynamic_sampling: Literal["any_component", "sum"] = Field(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from gdpo_nemo.conditioning import Condition, apply_conditions, check_conditions
 from gdpo_nemo.config import GdpoConfig, RewardConfig
-from gdpo_nemo.errors import ConfigError, UnknownNameError
+from gdpo_nemo.errors import ConfigError, InputError, UnknownNameError
 from gdpo_nemo.rewards import Reward, build_reward, score_all
 from gdpo_nemo.rewards.own import OwnReward, load_function, source_file
 from gdpo_nemo.rewards.scoring import Scorer, is_failure
@@ -67,6 +67,12 @@ class Method:
             raise ConfigError("gdpo.scale_by_std=false belongs to method grpo; GDPO always divides by the group's std")
         if config.method == "grpo" and not config.batch_norm:
             raise ConfigError("gdpo.batch_norm=false belongs to method gdpo; GRPO has no batch step")
+        if config.method == "gdpo" and config.kl_in_reward:
+            raise ConfigError(
+                f"gdpo.kl_in_reward={config.kl_in_reward:g} belongs to method grpo: the released GDPO normalises the "
+                "rewards alone. Set gdpo.kl_in_reward=0; a KL penalty in the loss is embedded.train.loss.kl_coef, or "
+                "NeMo RL's loss_fn.reference_policy_kl_penalty"
+            )
 
     def score(self, rows: Sequence[Row], rollouts: Sequence[Rollout]) -> list[RewardVector]:
         """Every reward of every rollout; ``rows[i]`` is the row that ``rollouts[i]`` answers.
@@ -121,8 +127,9 @@ class Method:
         return [math.nan if failed else vector[name] for name in self.names]
 
     def advantages(
-        self, rewards_B_K: Tensor, group_ids_B: Tensor, valid_B: Tensor | None = None, *, step: int | None = None
-    ) -> tuple[Tensor, Diagnostics]:
+        self, rewards_B_K: Tensor, group_ids_B: Tensor, valid_B: Tensor | None = None, *, step: int | None = None,
+        kl_B: Tensor | None = None,
+    ) -> tuple[Tensor, Diagnostics]:  # fmt: skip
         """Advantages [B] and their diagnostics for raw rewards [B, K] in the order of ``names``.
 
         Args:
@@ -130,15 +137,25 @@ class Method:
             group_ids_B: int64 [B], one label per prompt group.
             valid_B: bool [B]; False takes the row out.
             step: the training step, counted from 1; what changes with the run reads it.
+            kl_B: ``sequence_kl`` of each sample [B], read where ``kl_in_reward`` is set. The penalty is logged as a
+                reward of that name.
+
+        Raises:
+            InputError: ``kl_in_reward`` is set and there is no ``kl_B``.
         """
-        from gdpo_nemo.advantages import diagnostics, gdpo, grpo
+        from gdpo_nemo.advantages import diagnostics, gdpo, grpo, kl_in_reward
 
         rewards_B_K = apply_conditions(rewards_B_K, self.names, self.conditions, ranges=self.ranges)
-        weights = self.weights
+        names, weights, logged_weights = self.names, self.weights, self.weights
         if self.config.rescale_by_range:
             widths = (highest - lowest for lowest, highest in self.ranges.values())
             weights = tuple(weight / width for weight, width in zip(weights, widths, strict=True))
-        health = diagnostics(rewards_B_K, group_ids_B, names=self.names, weights=self.weights, valid_B=valid_B)
+        if coef := self.config.kl_in_reward:
+            if kl_B is None:
+                raise InputError(f"gdpo.kl_in_reward is {coef:g}, and the samples come without their KL (kl_B)")
+            names, logged_weights = (*names, kl_in_reward.NAME), (*logged_weights, -coef)
+            rewards_B_K, weights = kl_in_reward.with_penalty(rewards_B_K, weights, kl_B, coef)
+        health = diagnostics(rewards_B_K, group_ids_B, names=names, weights=logged_weights, valid_B=valid_B)
         if self.config.method == "gdpo":
             advantages_B = gdpo(
                 rewards_B_K,

@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from gdpo_nemo.config import EmbeddedConfig, RunConfig, content_hash
+from gdpo_nemo.errors import RunDirError
 from gdpo_nemo.prompts.tool_calling import template
+from gdpo_nemo.run_dir import RunDir
 
 WARMUP_VERSION = 1  # raise when a change of code changes what a warm-up produces
 
@@ -31,3 +33,17 @@ def estimate(config: RunConfig) -> dict[str, Any]:
 def base_dir(run_dir: Path, base: str) -> Path:
     """Where the warm-up run lies for a run directory ``<model>/<arm>/seed<N>``."""
     return run_dir.resolve().parent.parent / "base" / base
+
+
+def base_checkpoint(run_dir: Path, base: str | None) -> Path | None:
+    """The warm-up model that a run starts from; None for a run that starts from scratch.
+
+    Raises:
+        RunDirError: it is not there or unfinished.
+    """
+    if base is None:
+        return None
+    warmup = RunDir(base_dir(run_dir, base))
+    if not warmup.exists() or warmup.result() is None:
+        raise RunDirError(f"the warm-up model {warmup.path} is missing or unfinished; `gdpo run` makes it first")
+    return warmup.checkpoints()[-1][1]

@@ -7,23 +7,21 @@ by its step), so a run resumed from a checkpoint repeats what an uninterrupted r
 from __future__ import annotations
 
 import time
-from itertools import chain, compress, islice
-from operator import eq, itemgetter
-from pathlib import Path
+from itertools import islice
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from gdpo_nemo.backends.embedded import base_dir
+from gdpo_nemo.backends.embedded import base_checkpoint
 from gdpo_nemo.config import RunConfig, TrainConfig
-from gdpo_nemo.errors import RunDirError
 from gdpo_nemo.evaluation.heldout import evaluate
 from gdpo_nemo.losses import clipped_surrogate, kl_estimate, token_weights
 from gdpo_nemo.method import Method
 from gdpo_nemo.models import describe, load
+from gdpo_nemo.models.log_probs import log_probs
 from gdpo_nemo.models.pretrained import save
-from gdpo_nemo.models.sampling import Samples, additive_mask, positions, sample
+from gdpo_nemo.models.sampling import Samples, sample
 from gdpo_nemo.randomness import stream, stream_seed
 from gdpo_nemo.run_dir import RunDir
 from gdpo_nemo.source import row_source
@@ -38,7 +36,8 @@ def train(run: RunDir, config: RunConfig) -> None:
     spec = config.embedded.train
     method = Method(config.gdpo)
     start, checkpoint = run.resume_point()
-    base = _base_checkpoint(run, config)
+    method.restore(checkpoint)
+    base = base_checkpoint(run.path, config.base)
     model, tokenizer = load(config.embedded, checkpoint or base, config.gdpo)
     reference = load(config.embedded, base, config.gdpo)[0].eval() if spec.loss.kl_coef else None
     optimizer = new_optimizer(model, spec.lr, spec.weight_decay)
@@ -53,6 +52,7 @@ def train(run: RunDir, config: RunConfig) -> None:
             with run.new_checkpoint(step) as folder:
                 save(model, tokenizer, folder)
                 torch.save(optimizer.state_dict(), folder / "optimizer.pt")
+                method.save(folder)
         run.append_timing({"step": step, "step_s": time.perf_counter() - started} | timing)
     run.finish({"steps": spec.steps, "evaluation": evaluate(model, tokenizer, run, config, method)})
 
@@ -60,15 +60,6 @@ def train(run: RunDir, config: RunConfig) -> None:
 def new_optimizer(model: Any, lr: float, weight_decay: float) -> torch.optim.Optimizer:
     """AdamW over all parameters."""
     return torch.optim.AdamW(model.parameters(), lr=lr, weight_decay=weight_decay, fused=True)
-
-
-def _base_checkpoint(run: RunDir, config: RunConfig) -> Path | None:
-    if config.base is None:
-        return None
-    base = RunDir(base_dir(run.path, config.base))
-    if not base.exists() or base.result() is None:
-        raise RunDirError(f"the warm-up model {base.path} is missing or unfinished; `gdpo run` makes it first")
-    return base.checkpoints()[-1][1]
 
 
 def train_step(
@@ -87,7 +78,7 @@ def train_step(
     sampled = time.perf_counter()
     group_ids_B = torch.arange(len(rows)).repeat_interleave(spec.rollouts_per_prompt)
     vectors = method.score([rows[int(g)] for g in group_ids_B], samples.rollouts)
-    advantages_B, health = method.advantages(method.matrix(vectors), group_ids_B)
+    advantages_B, health = method.advantages(method.matrix(vectors), group_ids_B, step=step)
     scored = time.perf_counter()
     metrics = health.as_metrics() | method.failures(vectors) | method.unused_means(vectors)
     metrics |= update(model, reference, optimizer, samples, advantages_B, spec)
@@ -108,7 +99,8 @@ def update(
     old_logp = None  # one step per batch: the policy that sampled is the one that learns
     if per_minibatch < len(everything):
         with torch.no_grad():
-            old_logp = torch.cat([_log_probs(model, samples, rows, spec) for rows in everything.split(per_microbatch)])
+            parts = (log_probs(model, samples, rows, spec.temperature) for rows in everything.split(per_microbatch))
+            old_logp = torch.cat([*parts])
     totals = dict.fromkeys(("loss", "kl", "entropy", "clip_fraction", "grad_norm"), 0.0)
     minibatches = everything.split(per_minibatch)
     for minibatch in minibatches:
@@ -120,7 +112,7 @@ def update(
             minibatch, weights = minibatch[learning], weights[learning]
         optimizer.zero_grad(set_to_none=True)
         for rows, weight in zip(minibatch.split(per_microbatch), weights.split(per_microbatch), strict=True):
-            logp = _log_probs(model, samples, rows, spec)
+            logp = log_probs(model, samples, rows, spec.temperature)
             old = logp.detach() if old_logp is None else old_logp[rows]
             policy, clipped = clipped_surrogate(
                 logp, old, advantages_B[rows], clip_low=spec.loss.clip_low, clip_high=spec.loss.clip_high
@@ -128,7 +120,7 @@ def update(
             loss = (policy * weight).sum()
             if reference is not None:
                 with torch.no_grad():
-                    reference_logp = _log_probs(reference, samples, rows, spec)
+                    reference_logp = log_probs(reference, samples, rows, spec.temperature)
                 kl = (kl_estimate(logp, reference_logp, spec.loss.kl_estimator) * weight).sum()
                 loss = loss + spec.loss.kl_coef * kl
                 totals["kl"] += kl.item()
@@ -138,52 +130,3 @@ def update(
         totals["grad_norm"] += torch.nn.utils.clip_grad_norm_(model.parameters(), spec.grad_clip).item()
         optimizer.step()
     return {name: total / len(minibatches) for name, total in totals.items()}
-
-
-def _log_probs(model: Any, samples: Samples, rows: Tensor, spec: TrainConfig) -> Tensor:
-    """Log-probabilities [b, R] of the response tokens of some rollouts, at the sampling temperature; 0 on padding.
-
-    What rollouts begin with in common is computed once: they are packed into prefix trees, and a mask lets each token
-    see the way from the root to itself.
-    """
-    ids, attention, is_response = samples.ids_B_T[rows], samples.attention_B_T[rows], samples.response_B_R[rows]
-    width = ids.shape[1] - is_response.shape[1]
-    sequences = [list(compress(*row)) for row in zip(ids.tolist(), attention.tolist(), strict=True)]
-    # In a tree of twice the hidden size, attention costs a third of the matrix products.
-    trees, nodes, ends = _prefix_trees(sequences, largest=2 * model.config.get_text_config().hidden_size)
-    tree_b_T = torch.tensor(trees, device=ids.device)[:, None].expand_as(ids)
-    node_b_T = torch.zeros_like(ids).masked_scatter(attention, torch.tensor(list(chain(*nodes)), device=ids.device))
-    end = torch.nn.utils.rnn.pad_sequence([torch.tensor(end) for end in ends], batch_first=True).to(ids.device)
-    packed = ids.new_zeros(2, *end.shape)
-    packed[:, tree_b_T[attention], node_b_T[attention]] = torch.stack([ids, positions(attention)])[:, attention]
-    node = torch.arange(end.shape[1], device=ids.device)
-    sees = (node <= node[:, None]) & (node[:, None] < end[:, None])
-    kept, before = node_b_T[:, width - 1 : -1][is_response].unique(return_inverse=True)
-    logits = model(
-        input_ids=packed[0], attention_mask=additive_mask(sees, model.dtype), position_ids=packed[1],
-        logits_to_keep=kept, use_cache=False,
-    ).logits  # fmt: skip
-    log_softmax = torch.log_softmax(logits.float() / spec.temperature, dim=-1)
-    logp = log_softmax[tree_b_T[:, width:][is_response], before, ids[:, width:][is_response]]
-    return logp.new_zeros(is_response.shape).masked_scatter(is_response, logp)
-
-
-def _prefix_trees(sequences: list[list[int]], largest: int) -> tuple[list[int], list[list[int]], list[list[int]]]:
-    """Pack sequences into trees of at most ``largest`` nodes; only a sequence by itself makes a larger one.
-
-    Returns the tree of each sequence; the nodes of its tokens; and for each tree and node the first after its branch.
-    """
-    trees, nodes, ends = [0] * len(sequences), [[0]] * len(sequences), list[list[int]]()
-    last, path = list[int](), list[int]()
-    for i, sequence in sorted(enumerate(sequences), key=itemgetter(1)):  # the most alike follow each other
-        shared = [*map(eq, sequence, last), False].index(False)
-        if not ends or len(ends[-1]) + len(sequence) - shared > largest:
-            ends.append([])
-            shared, path = 0, []
-        end = ends[-1]
-        for node in path[shared:]:
-            end[node] = len(end)
-        path = path[:shared] + list(range(len(end), len(end) + len(sequence) - shared))
-        end += [largest + len(sequence)] * (len(sequence) - shared)  # open as yet
-        trees[i], nodes[i], last = len(ends) - 1, path, sequence
-    return trees, nodes, ends

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import importlib
 import json
 import os
@@ -173,6 +174,11 @@ def _with_command(arguments: list[str], experiment: Experiment | None) -> list[s
         return ["run", *arguments]
     if not first or first.startswith("-"):
         raise UsageError(f"name a command: {', '.join(commands)}; gdpo --help shows examples")
+    if experiment and first in ("list", *TOOLS, evals.COMMAND):
+        raise UsageError(f"{first} is a command of gdpo, not of a script: gdpo {first} --help")
+    meant = [] if experiment else difflib.get_close_matches(first, [*commands, *programs.targets()], n=1)
+    if meant and meant[0] not in commands:
+        raise UsageError(f"{first!r} is no command; did you mean `gdpo report {meant[0]}`?")
     raise UnknownNameError("command", first, commands)
 
 

@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def answer(options: argparse.Namespace, experiment: Experiment | None, target: str) -> Answer | None:
     """The answer about tables and figures of the paper; None where the command is about another scale."""
     chosen: Sequence[Exhibit]
-    if experiment is None and target in (known := exhibits.declared()):
+    if experiment is None and target in (known := programs.exhibits()):
         program, exhibit = known[target]
         found, chosen = program.experiment, [exhibit]
     elif options.scale == exhibits.PAPER:

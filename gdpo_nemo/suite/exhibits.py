@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from gdpo_nemo.errors import UnknownNameError
 from gdpo_nemo.report.spec import HELDOUT, Exhibit, ReportSpec
 from gdpo_nemo.run_dir import RunDir, RunTree
 from gdpo_nemo.suite import programs
@@ -23,21 +22,12 @@ def find(name: str) -> tuple[programs.Program, Exhibit]:
     """The paper-scale exhibit of that name, and the experiment that declares it.
 
     Raises:
-        UnknownNameError: no experiment declares it.
+        UnknownNameError, UsageError: no experiment declares it.
     """
-    known = declared()
+    known = programs.exhibits()
     if name not in known:
-        raise UnknownNameError("exhibit", name, known)
+        raise programs.unknown_target(name, also=[EMBEDDED])
     return known[name]
-
-
-def declared() -> dict[str, tuple[programs.Program, Exhibit]]:
-    """Every paper-scale exhibit by name."""
-    return {
-        exhibit.name: (program, exhibit)
-        for program in programs.all_programs()
-        for exhibit in program.experiment.exhibits
-    }
 
 
 def reference_table(name: str | None) -> ReferenceTable | None:

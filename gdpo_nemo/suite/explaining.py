@@ -111,6 +111,8 @@ def explain(
 
 def _specs(exhibit: str, model: str, arm: str, wanted: str | None, out: Path) -> list[ReportSpec]:
     """Those of all models of the exhibit, ``model`` among them."""
+    if exhibit in [program.experiment.name for program in programs.all_programs()]:
+        raise UsageError(f"{exhibit} is an experiment; its cells are embedded:{model}/..., with --experiment {exhibit}")
     if exhibit != EMBEDDED:
         program, found = exhibits.find(exhibit)
         specs = exhibits.specs(program.experiment, found, out)

@@ -43,7 +43,7 @@ def answer(options: argparse.Namespace) -> Answer:
     """
     if options.spread is not None and not options.spread > 0:
         raise UsageError(f"--spread must be positive, got {options.spread}")
-    known = exhibits.declared()
+    known = programs.exhibits()
     if options.target in known:
         program, exhibit = known[options.target]
         specs = exhibits.specs(program.experiment, exhibit, options.out)

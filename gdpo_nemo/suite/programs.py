@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 import gdpo_nemo
-from gdpo_nemo.errors import PrerequisiteError, UnknownNameError, UsageError
-from gdpo_nemo.report.spec import Column
+from gdpo_nemo.errors import GdpoError, PrerequisiteError, UnknownNameError, UsageError
+from gdpo_nemo.report.spec import Column, Exhibit
 from gdpo_nemo.suite.experiment import Arm, Experiment
 
 
@@ -82,8 +83,39 @@ def find(target: str) -> Program:
     if path.suffix == ".py":
         return load(existing(path))
     if target not in scripts:
-        raise UnknownNameError("experiment", target, scripts)
+        raise unknown_target(target)
     return load(scripts[target])
+
+
+def exhibits() -> dict[str, tuple[Program, Exhibit]]:
+    """The paper's tables and figures by name, each with the experiment that declares it."""
+    return {exhibit.name: (program, exhibit) for program in all_programs() for exhibit in program.experiment.exhibits}
+
+
+def targets() -> list[str]:
+    """The names of all experiments, tables and figures."""
+    return [*(script.stem for script in _scripts()), *exhibits()]
+
+
+def unknown_target(target: str, also: Iterable[str] = ()) -> GdpoError:
+    """The error about a target that names no experiment, the same for every command.
+
+    Args:
+        target: what was given.
+        also: further names that the command takes.
+    """
+    known = exhibits()
+    if target in known:
+        return UsageError(
+            f"{target} is one of the paper's tables and figures, for report, check, power and explain; here name its "
+            f"experiment: {known[target][0].experiment.name}"
+        )
+    if Path(target).is_dir():
+        return UsageError(
+            f"{target} is a folder; name an experiment ({', '.join(script.stem for script in _scripts())}), and the "
+            "folder of all runs with --out"
+        )
+    return UnknownNameError("experiment, table or figure", target, [*targets(), *also])
 
 
 def load(script: Path) -> Program:

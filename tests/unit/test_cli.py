@@ -25,7 +25,17 @@ def here(tmp_path, monkeypatch):
     [
         ("", "name a command: plan"),
         ("rnu tool_calling", "Did you mean 'run'?"),
+        ("helth", "Did you mean 'health'?"),
+        ("tabel1", "did you mean `gdpo report table1`?"),
         ("plan tool_caling", "Did you mean 'tool_calling'?"),
+        ("report tabel1", "Did you mean 'table1'? Known: code_reasoning, math_length, tool_calling, table5"),
+        ("check figrue4", "Did you mean 'figure4'?"),
+        ("power tabel1", "Did you mean 'table1'?"),
+        ("explain tabel1:tiny/gdpo/format", "Did you mean 'table1'?"),
+        ("explain embeded:tiny/gdpo/format", "Did you mean 'embedded'?"),
+        ("explain tool_calling:tiny/gdpo/format", "embedded:tiny/..., with --experiment tool_calling"),
+        ("plan table1", "here name its experiment: tool_calling"),
+        ("report .", ". is a folder; name an experiment"),
         ("plan tool_calling --sed 0", "Did you mean '--seeds'?"),
         ("plan tool_calling --scale papr", "Did you mean 'paper'? Known: embedded, paper."),
         ("run tool_calling --arms gdop", "Did you mean 'gdpo'?"),
@@ -128,6 +138,9 @@ def test_a_script_is_the_same_program(python, gdpo, here):
     unknown = run("stauts")
     assert unknown.returncode == 2
     assert "Did you mean 'status'?" in unknown.stderr
+    elsewhere = run("health")
+    assert elsewhere.returncode == 2
+    assert "gdpo health" in elsewhere.stderr
 
 
 # ---- a finished experiment

@@ -161,6 +161,7 @@ def _head(run: ClusterRun, s: Settings, data: Mapping[str, Any]) -> Iterator[str
     pack = f", packs of {batch['pack_tokens']:,} tokens" if batch["pack_tokens"] else ""
     multiple = f", padded to a multiple of {s.pack_multiple}" if s.pack_multiple > 1 else ""
     kl = float(s["loss_fn.reference_policy_kl_penalty"] or 0)
+    estimator = "k1 in the reward" if run.gdpo.kl_in_reward else s["loss_fn.reference_policy_kl_type"]
     weighted = [f"{name} x {weight:g}" for name, weight in data["rewards"].items()]
     yield f"{run.gdpo.task or 'own rewards'}, {s['grpo.adv_estimator.name']}, {s.model}"
     yield _listing(
@@ -177,7 +178,7 @@ def _head(run: ClusterRun, s: Settings, data: Mapping[str, Any]) -> Iterator[str
             ),
             ("steps", f"{batch['rollout_batches']:,} rollout batches, {batch['optimiser_steps']:,} optimiser steps"),
             ("length", f"{s.seq:,} tokens, of which at most {s.max_new_tokens:,} new{pack}{multiple}"),
-            ("KL", f"{kl:g} ({s['loss_fn.reference_policy_kl_type']})" if kl else "none, so no reference model"),
+            ("KL", f"{kl:g} ({estimator})" if kl else "none, so no reference model"),
             ("sampling", f"dynamic{criterion}" if batch["dynamic_sampling"] else "every group is trained on"),
             ("data", data["data"] or ""),
         ]

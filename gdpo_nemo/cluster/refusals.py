@@ -101,9 +101,34 @@ REFUSALS: tuple[Rule[Together], ...] = (
     ),
     Rule(
         "loss_fn.use_kl_in_reward",
-        lambda s: s["loss_fn.use_kl_in_reward"] and s["loss_fn.reference_policy_kl_penalty"],
-        "NeMo RL would leave the KL penalty out of the loss, and only its own Reinforce++ adds it to the reward",
+        lambda s: (
+            s["loss_fn.use_kl_in_reward"] and s["loss_fn.reference_policy_kl_penalty"] and not s.gdpo.kl_in_reward
+        ),
+        "NeMo RL would leave the KL penalty out of the loss, and only gdpo.kl_in_reward adds it to the reward",
         False,
+    ),
+    Rule(
+        "loss_fn.use_kl_in_reward",
+        lambda s: s.gdpo.kl_in_reward and not s["loss_fn.use_kl_in_reward"],
+        "gdpo.kl_in_reward={s.gdpo.kl_in_reward:g} is in the reward, and the loss would pay a KL penalty once more",
+        True,
+    ),
+    Rule(
+        "loss_fn.reference_policy_kl_penalty",
+        lambda s: s.gdpo.kl_in_reward and s["loss_fn.reference_policy_kl_penalty"] != s.gdpo.kl_in_reward,
+        "gdpo.kl_in_reward is {s.gdpo.kl_in_reward:g} and loss_fn.reference_policy_kl_penalty "
+        "{s[loss_fn.reference_policy_kl_penalty]}: NeMo RL loads the reference for the latter, which must say the same",
+        lambda s: s.gdpo.kl_in_reward,
+        "grpo.py:840",
+    ),
+    Rule(
+        "loss_fn.force_on_policy_ratio",
+        lambda s: (
+            s.gdpo.kl_in_reward and s["loss_fn.force_on_policy_ratio"] and s["grpo.seq_logprob_error_threshold"] is None
+        ),
+        "gdpo.kl_in_reward={s.gdpo.kl_in_reward:g} needs the policy's log-probabilities, and NeMo RL skips them",
+        False,
+        "grpo.py:2642",
     ),
     Rule(
         "grpo.use_dynamic_sampling",

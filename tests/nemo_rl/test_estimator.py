@@ -173,3 +173,35 @@ def test_rows_that_do_not_adjoin_are_refused():
         compute(ours(), (batch, mixed, mask, totals))
     with pytest.raises(InputError, match="16 rollouts is not made of groups of 5"):
         compute(ours(5), (batch, prompt_ids, mask, totals))
+
+
+def with_log_probs(made, **log_probs):
+    """The advantages of a batch that comes with log-probabilities, in the estimator's own way to be called."""
+    batch, prompt_ids, mask, totals = made
+    estimator = ours(method="grpo", kl_in_reward=0.001)
+    return estimator, estimator.compute_advantage(prompt_ids, totals, mask, batch, **log_probs)
+
+
+def test_a_penalty_in_the_reward_is_that_of_the_package():
+    generator = torch.Generator().manual_seed(0)
+    rewards = random_rewards(16)
+    made = rollout_batch(rewards.tolist())
+    made[2][:, :2] = 0  # the prompt
+    made[2][5] = 0  # a masked rollout
+    logp, reference = (-torch.rand(16, 6, generator=generator) for _ in range(2))
+    estimator, found = with_log_probs(made, logprobs_policy=logp, logprobs_reference=reference)
+    method, valid_B = Method(GdpoConfig(task="tool_calling", method="grpo", kl_in_reward=0.001)), torch.arange(16) != 5
+    kl = (logp - reference)[:, 2:].double().sum(dim=1)
+    expected, health = method.advantages(rewards.double(), torch.arange(16) // 4, valid_B, kl_B=kl)
+    torch.testing.assert_close(found[:, 0].double(), expected, rtol=1e-4, atol=1e-5)
+    mean = estimator.last_metrics["reward/kl_in_reward/mean"]
+    assert mean == pytest.approx(kl[valid_B].mean().item(), rel=1e-5)
+    assert (found - compute(ours(method="grpo"), made)).abs().max() > 1e-4
+
+
+@pytest.mark.parametrize("missing", ["logprobs_policy", "logprobs_reference"])
+@pytest.mark.parametrize("placeholder", [None, torch.zeros(16, 6)], ids=["none", "zeros"])
+def test_a_penalty_without_log_probs_is_refused(missing, placeholder):
+    both = {"logprobs_policy": -torch.ones(16, 6), "logprobs_reference": -torch.ones(16, 6)}
+    with pytest.raises(PrerequisiteError, match=r"did not compute .* the (policy|reference); it needs loss_fn"):
+        with_log_probs(rollout_batch(random_rewards(16).tolist()), **(both | {missing: placeholder}))

@@ -101,10 +101,15 @@ def test_appendix_e(task):
     assert run.nemo["grpo"]["use_dynamic_sampling"] and run.gdpo.dynamic_sampling == "sum"
 
 
-def test_no_arm_of_tool_calling_pays_a_kl_penalty():
+def test_one_arm_of_tool_calling_pays_a_kl_penalty():
     run = run_of("tool_calling", "qwen2.5-1.5b-instruct", "1n8g", "grpo")
-    assert run.nemo["loss_fn"]["reference_policy_kl_penalty"] == 0
+    assert run.nemo["loss_fn"]["reference_policy_kl_penalty"] == run.gdpo.kl_in_reward == 0
     assert not run.nemo["grpo"]["use_dynamic_sampling"]
+    released = run_of("tool_calling", "qwen2.5-1.5b-instruct", "1n8g", "grpo_kl_in_reward")
+    loss = released.nemo["loss_fn"]
+    assert loss["reference_policy_kl_penalty"] == released.gdpo.kl_in_reward == 0.001 and loss["use_kl_in_reward"]
+    plan = plan_cluster(released)
+    assert not plan.violations and "0.001 (k1 in the reward)" in plan.text
 
 
 # ---- layouts

@@ -314,6 +314,12 @@ OURS = {
 }
 GDPO = GdpoConfig(task="tool_calling")
 NO_STD = GdpoConfig(task="tool_calling", method="grpo", scale_by_std=False)
+PENALISED = GdpoConfig(task="tool_calling", method="grpo", kl_in_reward=0.001)
+IN_REWARD = {
+    "grpo.adv_estimator.name": "grpo_nemo",
+    "loss_fn.use_kl_in_reward": True,
+    "loss_fn.reference_policy_kl_penalty": 0.001,
+}
 
 
 def test_a_run_of_ours_is_not_refused():
@@ -324,6 +330,7 @@ def test_a_run_of_ours_is_not_refused():
         "grpo.adv_estimator.normalize_rewards": False,
     }
     assert refusals(changed(recipe(LLAMA_8B), OURS | no_std), NO_STD) == []
+    assert refusals(changed(recipe(LLAMA_8B), OURS | IN_REWARD), PENALISED) == []
 
 
 OUR_ROWS = {"dataset_name": "gdpo_nemo.backends.nemo_rl.dataset.RowDataset", "split": "train"}
@@ -345,6 +352,24 @@ REFUSED = [
     ({"grpo.num_generations_per_prompt": 1}, GDPO, "grpo.num_generations_per_prompt", "no group"),
     ({"env": {"math": {}}}, GDPO, "env.gdpo", "no environment gdpo"),
     ({"loss_fn.use_kl_in_reward": True}, GDPO, "loss_fn.use_kl_in_reward", "out of the loss"),
+    (
+        IN_REWARD | {"loss_fn.use_kl_in_reward": False},
+        PENALISED,
+        "loss_fn.use_kl_in_reward",
+        "the loss would pay a KL penalty once more",
+    ),
+    (
+        IN_REWARD | {"loss_fn.reference_policy_kl_penalty": 0},
+        PENALISED,
+        "loss_fn.reference_policy_kl_penalty",
+        "gdpo.kl_in_reward is 0.001 and loss_fn.reference_policy_kl_penalty 0",
+    ),
+    (
+        IN_REWARD | {"loss_fn.force_on_policy_ratio": True},
+        PENALISED,
+        "loss_fn.force_on_policy_ratio",
+        "needs the policy's log-probabilities",
+    ),
     (
         {"grpo.use_dynamic_sampling": True, "grpo.async_grpo.enabled": True},
         GDPO,

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping
+from collections.abc import Mapping, MutableMapping
 from typing import Any
 
 import torch
 
+from gdpo_nemo.advantages.kl_in_reward import sequence_kl
 from gdpo_nemo.backends.nemo_rl import upstream
 from gdpo_nemo.backends.nemo_rl.batches import prompt_groups, settle, totals
+from gdpo_nemo.errors import PrerequisiteError
 from gdpo_nemo.method import Method
 
 
@@ -41,10 +43,11 @@ class MethodEstimator:
             mask: 1 on the tokens that the loss sees [B, S]. A rollout without any (overlong filtering, a masked
                 prompt, a too large log-prob error) is in no statistic.
             repeated_batch: the rollouts, with their single rewards.
-            others: log-probabilities and, in the async trainer, ``sample_mask``.
+            others: ``logprobs_policy`` and ``logprobs_reference`` [B, S] and, in the async trainer, ``sample_mask``.
 
         Raises:
-            PrerequisiteError: the batch carries other rewards than the ``gdpo:`` block names.
+            PrerequisiteError: the batch carries other rewards than the ``gdpo:`` block names, or ``gdpo.kl_in_reward``
+                is set and it comes without log-probabilities.
             InputError: the rows of a prompt do not follow each other.
         """
         ungraded_B = settle(repeated_batch, self.method.names).to(mask.device)
@@ -54,7 +57,8 @@ class MethodEstimator:
         rewards_B_K = upstream.from_batch(repeated_batch, self.method.names).to(mask.device)
         valid_B = mask.bool().any(dim=1) & ~ungraded_B
         group_ids_B = prompt_groups(prompt_ids.to(mask.device), valid_B, self.rollouts_per_prompt)
-        advantages_B, health = self.method.advantages(rewards_B_K, group_ids_B, valid_B)
+        kl_B = self._kl(mask, others) if self.method.config.kl_in_reward else None
+        advantages_B, health = self.method.advantages(rewards_B_K, group_ids_B, valid_B, kl_B=kl_B)
         counts = {"frac_ungraded": ungraded_B, "frac_masked": ~valid_B}
         self.last_metrics = health.as_metrics() | {
             f"reward/{name}": float(rows_B.double().mean()) for name, rows_B in counts.items()
@@ -62,3 +66,17 @@ class MethodEstimator:
         if asynchronous:  # its collector, in another process, took the mean with NaN
             self.last_metrics |= totals(repeated_batch)
         return advantages_B.to(torch.float32)[:, None].expand(mask.shape)
+
+    def _kl(self, mask: torch.Tensor, others: Mapping[str, Any]) -> torch.Tensor:
+        """``sequence_kl`` of each rollout [B]; NeMo RL writes zeros where it skips a model's log-probabilities."""
+        found = [others.get(key) for key in ("logprobs_policy", "logprobs_reference")]
+        for of, logp_B_T in zip(("the policy", "the reference"), found, strict=True):
+            if logp_B_T is None or (mask.any() and not logp_B_T.to(mask.device)[mask.bool()].any()):
+                raise PrerequisiteError(
+                    f"gdpo.kl_in_reward is {self.method.config.kl_in_reward:g}, and NeMo RL did not compute the "
+                    f"log-probabilities of {of}; it needs loss_fn.use_kl_in_reward=true, "
+                    "loss_fn.reference_policy_kl_penalty equal to it, loss_fn.force_on_policy_ratio=false and "
+                    "grpo.skip_reference_policy_logprobs_calculation=false"
+                )
+        logp_B_T, ref_logp_B_T = (torch.as_tensor(logp).to(mask.device) for logp in found)
+        return sequence_kl(logp_B_T, ref_logp_B_T, mask)

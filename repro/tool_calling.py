@@ -85,10 +85,10 @@ EXPERIMENT = Experiment(
         ),
         Deviation(
             "KL",
-            "no KL penalty in any arm but grpo_kl_in_reward; the released GRPO baseline pays 0.001 KL inside its reward "
-            "and GDPO does not, which --arms grpo_kl_in_reward repeats",
-            expected="GRPO at least as good as in the paper: where a group's rewards are equal, the penalty alone decides "
-            "there, at the strength of any reward",
+            "no KL penalty in any arm but grpo_kl_in_reward; the released GRPO baseline pays 0.001 KL inside its "
+            "reward and GDPO does not, which --arms grpo_kl_in_reward repeats",
+            expected="GRPO at least as good as in the paper: where a group's rewards are equal, the penalty alone "
+            "decides there, at the strength of any reward",
         ),
     ],
 )

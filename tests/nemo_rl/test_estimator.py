@@ -192,7 +192,7 @@ def test_a_penalty_in_the_reward_is_that_of_the_package():
     estimator, found = with_log_probs(made, logprobs_policy=logp, logprobs_reference=reference)
     method, valid_B = Method(GdpoConfig(task="tool_calling", method="grpo", kl_in_reward=0.001)), torch.arange(16) != 5
     kl = (logp - reference)[:, 2:].double().sum(dim=1)
-    expected, health = method.advantages(rewards.double(), torch.arange(16) // 4, valid_B, kl_B=kl)
+    expected, _ = method.advantages(rewards.double(), torch.arange(16) // 4, valid_B, kl_B=kl)
     torch.testing.assert_close(found[:, 0].double(), expected, rtol=1e-4, atol=1e-5)
     mean = estimator.last_metrics["reward/kl_in_reward/mean"]
     assert mean == pytest.approx(kl[valid_B].mean().item(), rel=1e-5)

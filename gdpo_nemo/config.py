@@ -106,6 +106,28 @@ class DataConfig(Strict):
     prompt: PromptTemplate
 
 
+Action = Literal["warn", "checkpoint", "stop"]
+AlarmName = Literal[
+    "loss", "grad_norm", "lost_reward", "no_groups", "collapse", "hack", "truncated", "kl", "gradient",
+    "gradient_spike", "length", "entropy", "few_groups", "dominance", "clipped", "repeated",
+]  # fmt: skip
+
+
+class MonitorConfig(Strict):
+    """Alarms while a run goes on: gdpo_nemo/health/monitor.py has the rules and the level of each."""
+
+    alarms: list[Literal[AlarmName, "default", "all"]] = Field(
+        default=["default"], description="which are on; default: those that are seldom false; []: none"
+    )
+    metrics: list[str] | None = Field(
+        default=None,
+        description="held-out rewards that must not fall while those in use rise; None: scored ones without weight",
+    )
+    on_alarm: dict[Literal[AlarmName, Action], Action] = Field(
+        default={}, description="alarm, or all of a level -> warn, checkpoint or stop; default: as its level says"
+    )
+
+
 class GdpoConfig(Strict):
     """The ``gdpo:`` block: how named rewards become one advantage per rollout. Shared by all backends."""
 
@@ -126,6 +148,7 @@ class GdpoConfig(Strict):
     dynamic_sampling: Literal["any_component", "sum"] = Field(
         default="any_component", description="which groups dynamic sampling keeps, where the trainer has it on"
     )
+    monitor: MonitorConfig = MonitorConfig()
 
 
 class ModelConfig(Strict):
@@ -187,6 +210,9 @@ class TrainConfig(Strict):
     weight_decay: float = 0.0
     grad_clip: float = 1.0
     checkpoint_every: int = Field(default=20, ge=1)
+    on_non_finite: Literal["stop", "skip"] = Field(
+        default="stop", description="at an infinite reward, log-prob or gradient: end the run, or leave the step out"
+    )
     loss: LossConfig = LossConfig()
 
 

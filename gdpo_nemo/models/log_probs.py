@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gdpo_nemo.advantages.kl_in_reward import sequence_kl
 from gdpo_nemo.models.sampling import Samples, additive_mask, positions
 
 
@@ -44,6 +45,19 @@ def log_probs(model: Any, samples: Samples, rows_b: Tensor, temperature: float) 
     log_softmax = torch.log_softmax(logits.float() / temperature, dim=-1)
     logp = log_softmax[tree_b_T[:, width:][is_response], before, ids[:, width:][is_response]]
     return logp.new_zeros(is_response.shape).masked_scatter(is_response, logp)
+
+
+def response_kl(
+    model: Any, reference: Any, samples: Samples, temperature: float, rows_at_once: int | None = None
+) -> Tensor:
+    """``sequence_kl`` of every rollout, float64 [B] on the CPU; ``rows_at_once`` of them are computed together."""
+    everything = torch.arange(len(samples.ids_B_T), device=samples.ids_B_T.device)
+    parts = []
+    with torch.no_grad():
+        for rows in everything.split(rows_at_once or len(everything)):
+            logp, reference_logp = (log_probs(one, samples, rows, temperature) for one in (model, reference))
+            parts.append(sequence_kl(logp, reference_logp, samples.response_B_R[rows]).cpu())
+    return torch.cat(parts)
 
 
 def _prefix_trees(sequences: list[list[int]], largest: int) -> tuple[list[int], list[list[int]], list[list[int]]]:

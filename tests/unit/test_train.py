@@ -15,6 +15,7 @@ from torch.testing import assert_close
 from gdpo_nemo.backends.embedded.train import new_optimizer, train, update
 from gdpo_nemo.errors import RunDirError
 from gdpo_nemo.evaluation.store import EvaluationStore
+from gdpo_nemo.models.log_probs import response_kl
 from gdpo_nemo.models.sampling import sample
 from gdpo_nemo.prompts.tool_calling import build_prompt
 from gdpo_nemo.rewards import REWARDS
@@ -238,6 +239,21 @@ def test_a_large_kl_coefficient_holds_the_model_near_its_reference(warm, batch, 
     assert 0 < kl[10] < kl[0.001] / 3
 
 
+@pytest.mark.parametrize("rows_at_once", [None, 3])
+def test_the_kl_of_a_response_is_added_up_over_its_tokens_whatever_is_computed_together(rows_at_once, warm, batch):
+    model, _ = warm
+    samples, _ = batch
+    other = copy.deepcopy(model)
+    with torch.no_grad():
+        other.model.norm.weight *= 1.3
+        expected = [
+            sum(response_logp(model, samples, b, 0.7) - response_logp(other, samples, b, 0.7)).item() for b in range(16)
+        ]
+    kl_B = response_kl(model, other, samples, 0.7, rows_at_once)
+    assert not kl_B.requires_grad and kl_B.dtype == torch.float64
+    assert kl_B.tolist() == pytest.approx(expected, rel=1e-3, abs=1e-4)
+
+
 # ---- whole runs
 
 
@@ -410,6 +426,18 @@ def test_the_kl_to_the_base_starts_at_zero_and_grows(start):
     first, *others = [row["kl"] for row in run.metrics()]
     assert first == pytest.approx(0, abs=1e-6)
     assert min(others) > 1e-4
+
+
+def test_a_kl_in_the_reward_changes_what_is_learned_and_is_no_part_of_the_loss(start):
+    settings = ("gdpo.method=grpo", "embedded.train.steps=3", "embedded.train.checkpoint_every=3")
+    plain = trained(*start("plain", *settings))
+    paid = trained(*start("paid", *settings, "gdpo.kl_in_reward=0.5"))
+    kl = [row["reward/kl_in_reward/mean"] for row in paid.metrics()]
+    assert kl[0] == pytest.approx(0, abs=1e-5) and min(map(abs, kl[1:])) > 1e-4
+    assert [row["kl"] for row in paid.metrics()] == [0.0, 0.0, 0.0]
+    assert plain.metrics()[0]["reward/correct/mean"] == paid.metrics()[0]["reward/correct/mean"]
+    assert content(plain)["weights"] != content(paid)["weights"]
+    assert not any("kl_in_reward" in key for key in plain.metrics()[0])
 
 
 def test_a_run_starts_from_the_weights_of_its_base(start, base):

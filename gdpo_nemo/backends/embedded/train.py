@@ -19,7 +19,7 @@ from gdpo_nemo.evaluation.heldout import evaluate
 from gdpo_nemo.losses import clipped_surrogate, kl_estimate, token_weights
 from gdpo_nemo.method import Method
 from gdpo_nemo.models import describe, load
-from gdpo_nemo.models.log_probs import log_probs
+from gdpo_nemo.models.log_probs import log_probs, response_kl
 from gdpo_nemo.models.pretrained import save
 from gdpo_nemo.models.sampling import Samples, sample
 from gdpo_nemo.randomness import stream, stream_seed
@@ -39,7 +39,8 @@ def train(run: RunDir, config: RunConfig) -> None:
     method.restore(checkpoint)
     base = base_checkpoint(run.path, config.base)
     model, tokenizer = load(config.embedded, checkpoint or base, config.gdpo)
-    reference = load(config.embedded, base, config.gdpo)[0].eval() if spec.loss.kl_coef else None
+    wanted = spec.loss.kl_coef or config.gdpo.kl_in_reward
+    reference = load(config.embedded, base, config.gdpo)[0].eval() if wanted else None
     optimizer = new_optimizer(model, spec.lr, spec.weight_decay)
     if checkpoint:
         optimizer.load_state_dict(torch.load(checkpoint / "optimizer.pt", weights_only=True))
@@ -78,10 +79,13 @@ def train_step(
     sampled = time.perf_counter()
     group_ids_B = torch.arange(len(rows)).repeat_interleave(spec.rollouts_per_prompt)
     vectors = method.score([rows[int(g)] for g in group_ids_B], samples.rollouts)
-    advantages_B, health = method.advantages(method.matrix(vectors), group_ids_B, step=step)
+    kl_B = None
+    if config.gdpo.kl_in_reward:
+        kl_B = response_kl(model, reference, samples, spec.temperature, spec.microbatch_rollouts)
+    advantages_B, health = method.advantages(method.matrix(vectors), group_ids_B, step=step, kl_B=kl_B)
     scored = time.perf_counter()
     metrics = health.as_metrics() | method.failures(vectors) | method.unused_means(vectors)
-    metrics |= update(model, reference, optimizer, samples, advantages_B, spec)
+    metrics |= update(model, reference if spec.loss.kl_coef else None, optimizer, samples, advantages_B, spec)
     tokens, cut = zip(*((rollout.length_tokens, rollout.truncated) for rollout in samples.rollouts), strict=True)
     metrics |= {"length/mean": sum(tokens) / len(cut), "length/max": max(tokens), "frac_truncated": sum(cut) / len(cut)}
     return metrics, dict(sample_s=sampled - started, score_s=scored - sampled, update_s=time.perf_counter() - scored)

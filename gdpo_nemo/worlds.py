@@ -9,14 +9,15 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import Discriminator, Tag
 
-from gdpo_nemo.data import demonstrations, program_world, residue_world
+from gdpo_nemo.data import demonstrations, program_world, residue_world, word_problem_world
 from gdpo_nemo.data.program_world import ProgramWorld
 from gdpo_nemo.data.residue_world import ResidueWorld
 from gdpo_nemo.data.tool_world import ToolWorld
-from gdpo_nemo.prompts import programs, residues, tool_calling
+from gdpo_nemo.data.word_problem_world import WordProblemWorld
+from gdpo_nemo.prompts import programs, residues, tool_calling, word_problems
 from gdpo_nemo.types import Prompt, Row
 
-World = ToolWorld | ResidueWorld | ProgramWorld
+World = ToolWorld | ResidueWorld | ProgramWorld | WordProblemWorld
 TAG = "kind:"
 """What marks, in the location of a validation error, the choice of a world."""
 
@@ -29,11 +30,12 @@ def _tag(value: Any) -> str:
 AnyWorld = Annotated[
     Annotated[ToolWorld, Tag("kind:trips")]
     | Annotated[ResidueWorld, Tag("kind:residues")]
-    | Annotated[ProgramWorld, Tag("kind:programs")],
+    | Annotated[ProgramWorld, Tag("kind:programs")]
+    | Annotated[WordProblemWorld, Tag("kind:word_problems")],
     Discriminator(
         _tag,
         custom_error_type="kind",
-        custom_error_message="no world of that kind; known: trips, residues, programs",
+        custom_error_message="no world of that kind; known: trips, residues, programs, word_problems",
     ),
 ]
 """A field of a configuration: the mapping's ``kind`` says which world, trips when it says nothing."""
@@ -73,6 +75,13 @@ TASKS = {
         programs.build_prompt,
         lambda world, row, rng, clean: program_world.demonstrate(row, program_world.CLEAN if clean else world.mix, rng),
         programs.phrases,
+    ),
+    "word_problems": Task(
+        word_problems.build_prompt,
+        lambda world, row, rng, clean: word_problem_world.demonstrate(
+            world, row, word_problem_world.CLEAN if clean else world.mix, rng
+        ),
+        word_problems.phrases,
     ),
 }
 

@@ -1,8 +1,8 @@
 """The paper's tables and figures as exhibits, by experiment: what each shows, of which models, and what it needs.
 
 Columns read benchmarks by the names of ``gdpo eval``: bfcl_v3; math500, aime24, amc, minerva, olympiad; apps,
-codecontests, codeforces, taco. Scores: bfcl_v3 ``correct`` and ``correct_format``; mathematics ``correct`` and
-``exceed``; code ``pass_rate``, ``exceed`` and ``bug``.
+codecontests, codeforces, taco; gsm8k. Scores: bfcl_v3 ``correct`` and ``correct_format``; mathematics ``correct`` and
+``exceed``; code ``pass_rate``, ``exceed`` and ``bug``; gsm8k ``correct``, ``last_number``, ``format`` and ``integer``.
 
 The formulas of BFCL's columns are in ``gdpo_nemo.evaluation.bfcl.aggregates``.
 """
@@ -224,9 +224,40 @@ CODE_REASONING = (
         needs="1 model x 4 arms x 5 seeds of 400 steps on GPUs; four benchmarks of each",
     ),
 )
+GSM8K_COLUMNS = tuple(
+    Column(reward, title, reward, benchmark="gsm8k", share=True)
+    for reward, title in {
+        "correct": "Correct",
+        "last_number": "Correct, last number",
+        "format": "Format",
+        "integer": "Integer",
+    }.items()
+)
+GSM8K = (
+    Exhibit(
+        "gsm8k_test",
+        "GSM8K with three rewards (an example of the authors' repository; the paper has no table of it)",
+        "table",
+        models=TOOL_MODELS[:1],
+        arms=("grpo", "gdpo"),
+        columns=GSM8K_COLUMNS,
+        claims=better("gdpo", "grpo", tuple(c for c in GSM8K_COLUMNS if c.name != "last_number")),
+        needs="1 model x 2 arms x 5 seeds of 233 steps on GPUs; gsm8k of each and of the base model",
+    ),
+    Exhibit(
+        "gsm8k_rewards",
+        "GSM8K with three rewards: rewards over training",
+        "curves",
+        models=TOOL_MODELS[:1],
+        arms=("grpo", "gdpo"),
+        rewards=("integer", "format", "correct"),
+        needs="the runs of gsm8k_test; no evaluation",
+    ),
+)
 EXHIBITS: Mapping[str, tuple[Exhibit, ...]] = {
     "tool_calling": TOOL_CALLING,
     "math_length": MATH_LENGTH,
     "code_reasoning": CODE_REASONING,
+    "gsm8k": GSM8K,
 }
 """By experiment, for scripts: ``Experiment(exhibits=EXHIBITS["tool_calling"], ...)``."""

@@ -45,6 +45,7 @@ REWARDS = {
     "tool_calling": "gdpo_nemo.rewards.tool_calling:ToolCallingReward",
     "math_length": "gdpo_nemo.rewards.math:MathReward",
     "code_reasoning": "gdpo_nemo.rewards.code:CodeReward",
+    "gsm8k": "gdpo_nemo.rewards.gsm8k:Gsm8kReward",
 }
 
 

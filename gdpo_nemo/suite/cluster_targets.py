@@ -25,6 +25,7 @@ PAPER_MODELS = {
     "tool_calling": ("qwen2.5-1.5b-instruct", "qwen2.5-3b-instruct"),
     "math_length": ("deepseek-r1-distill-qwen-1.5b", "deepseek-r1-distill-qwen-7b", "qwen3-4b-instruct"),
     "code_reasoning": ("deepseek-r1-distill-qwen-7b",),
+    "gsm8k": ("qwen2.5-1.5b-instruct",),
 }
 
 

@@ -128,12 +128,28 @@ class MonitorConfig(Strict):
     )
 
 
+class PreferenceConfig(Strict):
+    """Group-wise preference training, another algorithm than GDPO (docs/preference.md). Embedded backend only."""
+
+    beta: float = Field(default=0.1, gt=0, allow_inf_nan=False, description="price of leaving the reference")
+    temperature: float = Field(
+        default=0.5, gt=0, allow_inf_nan=False, description="of the shares in which a lead by Borda count is measured"
+    )
+    min_gap: float = Field(
+        default=0.0, ge=0, le=1, description="smallest lead of a winner over a loser, by both scores"
+    )
+    anchors: Literal["none", "gold"] = Field(
+        default="none", description="gold: the reference answer of each row joins its group, and never loses"
+    )
+    min_logp: float = Field(default=-20.0, lt=0, description="floor of a token's log-probability, in nats")
+
+
 class GdpoConfig(Strict):
     """The ``gdpo:`` block: how named rewards become one advantage per rollout. Shared by all backends."""
 
     task: str | None = Field(default=None, description="a built-in task; None: own rewards only")
     task_options: dict[str, Any] = {}
-    method: Literal["gdpo", "grpo"] = "gdpo"
+    method: Literal["gdpo", "grpo", "preference"] = "gdpo"
     rewards: dict[str, RewardConfig] = Field(default={}, description="by name; empty means all of the task, weight 1")
     python_path: str | None = Field(default=None, description="folder that the modules of own rewards lie in")
     data: DataConfig | None = Field(default=None, description="own rows; None: those of the task")
@@ -149,6 +165,7 @@ class GdpoConfig(Strict):
         default="any_component", description="which groups dynamic sampling keeps, where the trainer has it on"
     )
     monitor: MonitorConfig = MonitorConfig()
+    preference: PreferenceConfig = PreferenceConfig()
 
 
 class ModelConfig(Strict):

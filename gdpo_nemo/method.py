@@ -25,6 +25,12 @@ if TYPE_CHECKING:
     from gdpo_nemo.advantages import Diagnostics
 
 
+OF_PREFERENCE = frozenset(
+    ("task", "task_options", "method", "rewards", "python_path", "data", "monitor", "preference")
+)  # fmt: skip
+"""Keys of the ``gdpo:`` block that mean something under method preference."""
+
+
 class Method:
     """A configured advantage function over named rewards.
 
@@ -73,6 +79,11 @@ class Method:
                 "rewards alone. Set gdpo.kl_in_reward=0; a KL penalty in the loss is embedded.train.loss.kl_coef, or "
                 "NeMo RL's loss_fn.reference_policy_kl_penalty"
             )
+        fields = GdpoConfig.model_fields
+        foreign = {"preference"} if config.method != "preference" else fields.keys() - OF_PREFERENCE
+        for key in fields:
+            if key in foreign and (value := getattr(config, key)) != fields[key].default:
+                raise ConfigError(f"gdpo.{key}={value} means nothing under method {config.method}; leave it out")
 
     def score(self, rows: Sequence[Row], rollouts: Sequence[Rollout]) -> list[RewardVector]:
         """Every reward of every rollout; ``rows[i]`` is the row that ``rollouts[i]`` answers.
@@ -141,8 +152,10 @@ class Method:
                 reward of that name.
 
         Raises:
-            InputError: ``kl_in_reward`` is set and there is no ``kl_B``.
+            InputError: ``kl_in_reward`` is set and there is no ``kl_B``; or the method has no advantages.
         """
+        if self.config.method == "preference":
+            raise InputError("method preference has pairs of responses and no advantages")
         from gdpo_nemo.advantages import diagnostics, gdpo, grpo, kl_in_reward
 
         rewards_B_K = apply_conditions(rewards_B_K, self.names, self.conditions, ranges=self.ranges)

@@ -25,6 +25,7 @@ LEVELS = {
     "data": 1,
     "files": 1,
     "losses": 1,
+    "preference": 1,
     "prompts": 1,
     "rewards": 1,
     "sandbox": 1,
@@ -57,6 +58,7 @@ SAME_LEVEL = {
     ("models", "config"),
     ("models", "source"),
     ("models", "worlds"),
+    ("preference", "advantages"),  # it reads and checks rewards and groups as they do
     ("prompts", "data"),
     ("rewards", "data"),  # a reward reads the gold as the data set publishes it
     ("rewards", "sandbox"),  # a program is judged by running it

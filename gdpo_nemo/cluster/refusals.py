@@ -41,6 +41,13 @@ def _contradicts_scaling(key: str) -> Callable[[Together], bool]:
 ESTIMATOR = "grpo.adv_estimator"
 REFUSALS: tuple[Rule[Together], ...] = (
     Rule(
+        "gdpo.method",
+        lambda s: s.gdpo.method == "preference",
+        "method preference trains on pairs with the loss of DPO, and NeMo RL's GRPO trainers know advantages only; it "
+        "runs on this machine (--scale embedded)",
+        "gdpo",
+    ),
+    Rule(
         f"{ESTIMATOR}.name",
         lambda s: s[f"{ESTIMATOR}.name"] != s.estimator,
         "the advantage estimator is {s[grpo.adv_estimator.name]!r}, but gdpo.method is {s.gdpo.method!r}",

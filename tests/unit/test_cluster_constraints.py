@@ -400,5 +400,13 @@ def test_a_setting_against_the_method_is_refused_with_a_value_that_works(changes
     assert refusals(changed(nemo, {key: violation.works}), gdpo) == []
 
 
+def test_a_method_without_advantages_is_refused():
+    preference = GdpoConfig(task="tool_calling", task_options={"mode": "toolrl"}, method="preference")
+    nemo = changed(recipe(LLAMA_8B), OURS | {"grpo.adv_estimator.name": "preference_nemo"})
+    (violation,) = refusals(nemo, preference)
+    assert (violation.key, violation.works) == ("gdpo.method", "gdpo")
+    assert "trains on pairs" in violation.message
+
+
 def test_every_refusal_is_shown_here():
-    assert {rule.key for rule in REFUSALS} == {key for *_, key, _ in REFUSED}
+    assert {rule.key for rule in REFUSALS} == {key for *_, key, _ in REFUSED} | {"gdpo.method"}

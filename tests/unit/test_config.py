@@ -188,7 +188,7 @@ def test_an_unknown_key_without_a_near_one_lists_what_there_is(configure):
         ("embedded.train.temperature=0", "embedded.train.temperature: .*greater than 0"),
         ("embedded.train.loss.kl_estimator=k4", "kl_estimator: .*'k1', 'k2' or 'k3'"),
         ("embedded.data.num_cities=17", "embedded.data: .*num_cities is 17; it must be 2 to 16"),
-        ("gdpo.method=ppo", "gdpo.method: .*'gdpo' or 'grpo'"),
+        ("gdpo.method=ppo", "gdpo.method: .*'gdpo', 'grpo' or 'preference'"),
         ("gdpo.rewards.format.weight=.nan", "gdpo.rewards.format.weight: .*finite"),
         ("gdpo.rewards.format.weight=.inf", "gdpo.rewards.format.weight: .*finite"),
         ("gdpo.rewards.correct.condition.at_least=1", "gdpo.rewards.correct.condition.on: Field required"),

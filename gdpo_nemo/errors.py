@@ -57,6 +57,16 @@ class RewardError(GdpoError, RuntimeError):
     """A reward of the user's own is wrong, or answers no sample any more."""
 
 
+class NonFiniteError(GdpoError, ArithmeticError):
+    """A reward, a log-probability or a gradient is no number, or an infinite one."""
+
+
+class RunHaltedError(GdpoError, RuntimeError):
+    """An alarm stopped a run."""
+
+    exit_code = 5
+
+
 class RunDirError(GdpoError, RuntimeError):
     """A run directory cannot be used as asked."""
 

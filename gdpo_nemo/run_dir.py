@@ -6,7 +6,7 @@
         metrics.jsonl          one row per finished step, a pure function of config and seed
         checkpoints/step<N>/   complete directories only: written aside, then renamed
         eval/<benchmark>/      every question, answer and score of an evaluation; heldout at the end of a run
-        logs/                  output of the process, step times, reports of what a resume dropped
+        logs/                  output of the process, step times, alarms, reports of what a resume dropped
         result.json            written last: a run that has it is finished
         run.lock               held (flock) while a process works here; a crash releases it
 
@@ -19,7 +19,7 @@ from __future__ import annotations
 import contextlib
 import math
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -182,11 +182,35 @@ class RunDir:
         """Add a row of wall times; kept apart so that metrics.jsonl is reproducible to the byte."""
         append_jsonl(self.path / "logs" / "timing.jsonl", [row])
 
+    # ---- alarms
+
+    @property
+    def _alarms_path(self) -> Path:
+        return self.path / "logs" / "alarms.jsonl"
+
+    def alarms(self) -> list[dict[str, Any]]:
+        """What the monitor raised while the run went on, in the order of steps; see ``health.following``."""
+        return read_jsonl(self._alarms_path)
+
+    def write_alarms(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Replace them in one move; the file is there from the first alarm on."""
+        if rows or self._alarms_path.exists():
+            self._alarms_path.parent.mkdir(exist_ok=True)
+            write_text(self._alarms_path, to_jsonl(rows))
+
+    def halted_by(self) -> dict[str, Any] | None:
+        """The alarm that stopped the run, unless somebody has accepted it since."""
+        return next((row for row in self.alarms() if row["action"] == "stop" and not row["accepted"]), None)
+
     # ---- checkpoints
 
     @contextlib.contextmanager
-    def new_checkpoint(self, step: int, keep: int = 2) -> Iterator[Path]:
-        """A directory to write a checkpoint into; it appears under its name only when complete."""
+    def new_checkpoint(self, step: int, keep: int = 2, healthy_until: int | None = None) -> Iterator[Path]:
+        """A directory to write a checkpoint into; it appears under its name only when complete.
+
+        The newest ``keep`` checkpoints stay; so does the newest of those up to step ``healthy_until``, and the one
+        after it, which takes its place when ``healthy_until`` has moved on.
+        """
         folder = self.path / "checkpoints"
         folder.mkdir(exist_ok=True)
         partial = folder / f".partial-step{step}"
@@ -196,8 +220,14 @@ class RunDir:
         final = folder / f"step{step}"
         shutil.rmtree(final, ignore_errors=True)
         partial.rename(final)
-        for _, old in self.checkpoints()[:-keep]:
-            shutil.rmtree(old)
+        found = self.checkpoints()
+        kept = found[-keep:]
+        if healthy_until is not None:
+            healthy = sum(step <= healthy_until for step, _ in found)
+            kept += found[max(0, healthy - 1) : healthy + 1]
+        for old in found:
+            if old not in kept:
+                shutil.rmtree(old[1])
 
     def checkpoints(self) -> list[tuple[int, Path]]:
         """Complete checkpoints as (step, directory), oldest first."""

@@ -4,7 +4,7 @@ A rule looks at the rows up to a step only, so a finished run gives the alarms t
 The constants (in ``rules``) were fixed before any run was looked at; docs/reward-health.md has how often they hold.
 
     loss, grad_norm  stop        not finite
-    lost_reward      stop        no rollout has the reward any more, 5 steps in a row
+    lost_reward      checkpoint  no rollout has the reward any more, 5 steps in a row
     no_groups        checkpoint  no group has a signal, 5 steps in a row
     collapse         checkpoint  the level of a reward in use is more than a quarter of its declared range below its
                                  best level before, as ``report.stability``
@@ -19,9 +19,10 @@ The constants (in ``rules``) were fixed before any run was looked at; docs/rewar
     few_groups       warn        less than a quarter of the groups have a signal
     dominance        warn        one reward has 95 % of the advantage, 10 steps in a row
     clipped          warn        more than 30 % of the tokens
+    repeated         warn        responses to different prompts are less than a quarter as distinct as at the start, by
+                                 their n-grams and by their compression (``repetition``)
 
-Where no window is named, it is the mean over 10 steps. A metric that a run does not log raises no alarm; repeated
-templates are logged by neither backend, and no rule looks for them.
+Where no window is named, it is the mean over 10 steps. A metric that a run does not log raises no alarm.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ Level = Literal["warn", "checkpoint", "stop"]
 RULES: dict[str, tuple[Level, rules.Rule]] = {
     "loss": ("stop", rules.not_finite("loss")),
     "grad_norm": ("stop", rules.not_finite("grad_norm")),
-    "lost_reward": ("stop", rules.lost_reward),
+    "lost_reward": ("checkpoint", rules.lost_reward),
     "no_groups": ("checkpoint", rules.no_groups),
     "collapse": ("checkpoint", rules.collapse),
     "hack": ("checkpoint", rules.hack),
@@ -54,6 +55,7 @@ RULES: dict[str, tuple[Level, rules.Rule]] = {
     "few_groups": ("warn", rules.few_groups),
     "dominance": ("warn", rules.dominance),
     "clipped": ("warn", rules.above("clip_fraction", 0.3)),
+    "repeated": ("warn", rules.repeated),
 }
 DEFAULT = (
     *("loss", "grad_norm", "lost_reward", "no_groups", "collapse", "hack", "truncated"),

@@ -22,6 +22,9 @@ PATIENCE = 5
 BEFORE = 20
 FALL = 0.25
 ROBUST = 8 * 1.4826
+REPEATED = ("repeated/ngrams", "repeated/compression")
+SKIPPED = "skipped"
+"""Metric of a step that was left out because of a value that is not finite; only such a step has it."""
 
 Array = NDArray[np.float64]
 Finding = tuple[str, int, int, str]  # subject, row, rows that it rests on, text
@@ -59,13 +62,10 @@ class Series:
         Raises:
             UnknownNameError: a held-out metric that is no reward of the run.
         """
-        for name in watched:
-            if name not in ranges:
-                raise UnknownNameError("reward to watch", name, ranges)
-        keys = dict.fromkeys(key for row in rows for key in row if key != "step")
-        metrics = {key: np.array([_number(row.get(key)) for row in rows], dtype=float) for key in keys}
-        used = {name: weight for name, weight in weights.items() if weight}
-        return cls(np.array([row["step"] for row in rows], dtype=np.int64), metrics, used, ranges, tuple(watched))
+        log = Log(weights, ranges, watched)
+        for row in rows:
+            log.add(row)
+        return log.series()
 
     def rewards(self, pattern: str) -> Iterator[tuple[str, Array]]:
         """The metric of every reward in use that logs it."""
@@ -74,12 +74,52 @@ class Series:
                 yield name, self.metrics[pattern.format(name)]
 
 
+class Log:
+    """Rows as they come, ready to be looked at after each."""
+
+    def __init__(
+        self,
+        weights: Mapping[str, float],
+        ranges: Mapping[str, tuple[float, float]],
+        watched: Sequence[str] = (),
+    ) -> None:
+        """See ``Series.of``."""
+        for name in watched:
+            if name not in ranges:
+                raise UnknownNameError("reward to watch", name, ranges)
+        self._used = {name: weight for name, weight in weights.items() if weight}
+        self._ranges, self._watched = ranges, tuple(watched)
+        self._steps = np.zeros(64, dtype=np.int64)
+        self._metrics: dict[str, Array] = {}
+        self._num_rows = 0
+
+    def add(self, row: Mapping[str, Any]) -> None:
+        """Take the row of the next step."""
+        n = self._num_rows
+        if n == len(self._steps):
+            self._steps = np.append(self._steps, self._steps)
+            self._metrics = {key: np.append(old, np.full(n, math.nan)) for key, old in self._metrics.items()}
+        self._steps[n] = row["step"]
+        for key, value in row.items():
+            if key not in self._metrics:
+                self._metrics[key] = np.full(len(self._steps), math.nan)
+            self._metrics[key][n] = _number(value)
+        self._num_rows += 1
+
+    def series(self) -> Series:
+        """All rows so far, without a copy."""
+        n = self._num_rows
+        metrics = {key: values[:n] for key, values in self._metrics.items() if key != "step"}
+        return Series(self._steps[:n], metrics, self._used, self._ranges, self._watched)
+
+
 def not_finite(key: str) -> Rule:
-    """The first value of a metric that is not finite."""
+    """The first value of a metric that is not finite; a step that was left out for that reason has none."""
 
     def rule(series: Series) -> Iterator[Finding]:
         for values_T in _logged(series, key):
-            yield from _first(key, ~np.isfinite(values_T), 1, f"{key} is not finite")
+            left_out_T = series.metrics.get(SKIPPED, np.zeros(len(values_T))) == 1
+            yield from _first(key, ~np.isfinite(values_T) & ~left_out_T, 1, f"{key} is not finite")
 
     return rule
 
@@ -123,6 +163,17 @@ def hack(series: Series) -> Iterator[Finding]:
             risen_T = total_T >= total_T[_argbest(level_T)]
             text = f"{name} fell from {{:.3g}} to {{:.3g}} while the rewards in use rose"
             yield from _first(name, fallen_T & risen_T, WINDOW, text, best_T, level_T)
+
+
+def repeated(series: Series) -> Iterator[Finding]:
+    """Responses to different prompts that are less than a quarter as distinct as at the start, by both measures."""
+    measures = [values_T for key in REPEATED for values_T in _logged(series, key)]
+    if len(measures) == len(REPEATED):
+        levels = [_level(values_T) for values_T in measures]
+        pairs = zip(levels, measures, strict=True)
+        holds_T = np.all([1 - level_T < 0.25 * (1 - _start(values_T)) for level_T, values_T in pairs], axis=0)
+        text = "responses to different prompts share {:.0%} of their 4-grams, {:.0%} of their bytes"
+        yield from _first("responses", holds_T, WINDOW, text, *levels)
 
 
 def truncated(series: Series) -> Iterator[Finding]:

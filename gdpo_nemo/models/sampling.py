@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache, Qwen2ForCausalLM
 
-from gdpo_nemo.errors import InputError
+from gdpo_nemo.errors import InputError, NonFiniteError
 from gdpo_nemo.types import Prompt, Rollout
 
 # transformers renamed the argument in release 5.24
@@ -70,6 +70,7 @@ def sample(
 
     Raises:
         InputError: prompt and response do not fit the model's sliding attention window.
+        NonFiniteError: the model's probabilities are no numbers.
     """
     device, pad_id, end_id = model.device, tokenizer.pad_token_id, tokenizer.eos_token_id
     prompt_ids, prompt_mask = left_pad(encode(tokenizer, prompts), pad_id, device)
@@ -95,6 +96,11 @@ def sample(
         position = prompt_mask.sum(dim=1, keepdim=True)
         for t in range(max_new_tokens):
             tokens, entropy[live, t] = _draw(logits[row], temperature, chances[live, t])
+            if not (known := entropy[live, t].isfinite()).all():
+                first = int(live[~known][0])
+                whose = f"row {prompts[first // rollouts_per_prompt].row_id!r}, rollout {first % rollouts_per_prompt}"
+                model.train(was_training)
+                raise NonFiniteError(f"the model's probabilities for token {t + 1} of {whose} are no numbers")
             response[live, t] = tokens
             length[live] += 1
             going = tokens != end_id

@@ -319,8 +319,8 @@ def test_a_run_stopped_at_every_step_and_resumed_gives_the_same_bytes(moment, st
                 raise Stopped
 
         @contextlib.contextmanager
-        def new_checkpoint(self, step, keep=2):
-            with super().new_checkpoint(step, keep) as folder:
+        def new_checkpoint(self, step, **kept):
+            with super().new_checkpoint(step, **kept) as folder:
                 yield folder
                 if step == self.stop_at and moment == "in the checkpoint":
                     (folder / "model.safetensors").write_bytes(b"half")
@@ -342,7 +342,7 @@ def test_a_run_stopped_at_every_step_and_resumed_gives_the_same_bytes(moment, st
     assert [row["step"] for row in run.metrics()] == [1, 2, 3, 4, 5, 6]
     start_weights = (base.checkpoints()[-1][1] / "model.safetensors").read_bytes()
     assert content(whole)["weights"] != start_weights
-    assert [step for step, _ in run.checkpoints()] == [4, 6]
+    assert [step for step, _ in run.checkpoints()] == [2, 4, 6]
 
 
 METRICS = {
@@ -350,6 +350,7 @@ METRICS = {
     *(f"reward/{name}/{number}" for name in ("format", "correct") for number in ("frac_dead_groups", "frac_missing")),
     *("advantage/format/share", "advantage/correct/share", "advantage/amplification", "advantage/frac_conflict"),
     *("groups/alive", "groups/total", "length/mean", "length/max", "frac_truncated"),
+    *("repeated/ngrams", "repeated/compression"),
     *("step", "loss", "grad_norm", "kl", "entropy", "clip_fraction"),
 }
 

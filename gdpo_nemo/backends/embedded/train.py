@@ -14,8 +14,12 @@ import torch
 from torch import Tensor
 
 from gdpo_nemo.backends.embedded import base_checkpoint
+from gdpo_nemo.backends.embedded.finite import check_gradient, check_loss, check_rewards, left_out
 from gdpo_nemo.config import RunConfig, TrainConfig
+from gdpo_nemo.errors import NonFiniteError
 from gdpo_nemo.evaluation.heldout import evaluate
+from gdpo_nemo.health.following import Monitor
+from gdpo_nemo.health.repetition import repetition
 from gdpo_nemo.losses import clipped_surrogate, kl_estimate, token_weights
 from gdpo_nemo.method import Method
 from gdpo_nemo.models import describe, load
@@ -32,10 +36,13 @@ def train(run: RunDir, config: RunConfig) -> None:
 
     Raises:
         RunDirError: the base model is not there or unfinished.
+        RunHaltedError: an alarm stops the run, now or earlier.
+        NonFiniteError: a value is no number, and ``on_non_finite`` is ``stop``.
     """
     spec = config.embedded.train
     method = Method(config.gdpo)
     start, checkpoint = run.resume_point()
+    monitor = Monitor(run, config.gdpo, start)
     method.restore(checkpoint)
     base = base_checkpoint(run.path, config.base)
     model, tokenizer = load(config.embedded, checkpoint or base, config.gdpo)
@@ -47,14 +54,20 @@ def train(run: RunDir, config: RunConfig) -> None:
     print(f"{describe(model)}; steps {start + 1} to {spec.steps}")
     for step in range(start + 1, spec.steps + 1):
         started = time.perf_counter()
-        metrics, timing = train_step(model, tokenizer, reference, optimizer, config, method, step)
+        try:
+            metrics, timing = train_step(model, tokenizer, reference, optimizer, config, method, step)
+        except NonFiniteError as error:
+            metrics, timing = left_out(error, step, spec), {}
         run.append_metrics({"step": step} | metrics)
-        if step % spec.checkpoint_every == 0 or step == spec.steps:
-            with run.new_checkpoint(step) as folder:
+        halted = monitor.look({"step": step} | metrics)
+        if step % spec.checkpoint_every == 0 or step == spec.steps or halted:
+            with run.new_checkpoint(step, healthy_until=monitor.healthy_until) as folder:
                 save(model, tokenizer, folder)
                 torch.save(optimizer.state_dict(), folder / "optimizer.pt")
                 method.save(folder)
         run.append_timing({"step": step, "step_s": time.perf_counter() - started} | timing)
+        if halted:
+            raise halted
     run.finish({"steps": spec.steps, "evaluation": evaluate(model, tokenizer, run, config, method)})
 
 
@@ -79,6 +92,7 @@ def train_step(
     sampled = time.perf_counter()
     group_ids_B = torch.arange(len(rows)).repeat_interleave(spec.rollouts_per_prompt)
     vectors = method.score([rows[int(g)] for g in group_ids_B], samples.rollouts)
+    check_rewards(vectors, samples.rollouts)
     kl_B = None
     if config.gdpo.kl_in_reward:
         kl_B = response_kl(model, reference, samples, spec.temperature, spec.microbatch_rollouts)
@@ -88,6 +102,7 @@ def train_step(
     metrics |= update(model, reference if spec.loss.kl_coef else None, optimizer, samples, advantages_B, spec)
     tokens, cut = zip(*((rollout.length_tokens, rollout.truncated) for rollout in samples.rollouts), strict=True)
     metrics |= {"length/mean": sum(tokens) / len(cut), "length/max": max(tokens), "frac_truncated": sum(cut) / len(cut)}
+    metrics |= repetition([rollout.response for rollout in samples.rollouts[:: spec.rollouts_per_prompt]])
     return metrics, dict(sample_s=sampled - started, score_s=scored - sampled, update_s=time.perf_counter() - scored)
 
 
@@ -121,16 +136,22 @@ def update(
             policy, clipped = clipped_surrogate(
                 logp, old, advantages_B[rows], clip_low=spec.loss.clip_low, clip_high=spec.loss.clip_high
             )
-            loss = (policy * weight).sum()
+            loss, reference_logp = (policy * weight).sum(), None
             if reference is not None:
                 with torch.no_grad():
                     reference_logp = log_probs(reference, samples, rows, spec.temperature)
                 kl = (kl_estimate(logp, reference_logp, spec.loss.kl_estimator) * weight).sum()
                 loss = loss + spec.loss.kl_coef * kl
                 totals["kl"] += kl.item()
+            check_loss(
+                loss.item(), samples, rows, log_probability=logp, old_log_probability=old,
+                reference_log_probability=reference_logp, policy_loss=policy,
+            )  # fmt: skip
             loss.backward()
             totals["loss"] += loss.item()
             totals["clip_fraction"] += (clipped * weight).sum().item()
-        totals["grad_norm"] += torch.nn.utils.clip_grad_norm_(model.parameters(), spec.grad_clip).item()
+        norm = torch.nn.utils.clip_grad_norm_(model.parameters(), spec.grad_clip).item()
+        check_gradient(norm, model, samples, minibatch, spec.temperature)
+        totals["grad_norm"] += norm
         optimizer.step()
     return {name: total / len(minibatches) for name, total in totals.items()}

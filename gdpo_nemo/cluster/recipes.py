@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from gdpo_nemo.cluster.environment import EnvironmentConfig
 from gdpo_nemo.cluster.host import SCHEME, Host, find_host
 from gdpo_nemo.cluster.keys import check_keys
 from gdpo_nemo.composing import merge, merge_yaml, resolved
@@ -69,6 +70,8 @@ def load_cluster_run(
     gdpo = validate(GdpoConfig, whole["gdpo"], origin="the gdpo: block")
     nemo = {key: value for key, value in whole.items() if key not in OWN_SECTIONS}
     check_keys(nemo, host.keys, host.origin)
+    if environment := (nemo.get("env") or {}).get("gdpo"):
+        validate(EnvironmentConfig, environment, origin="env.gdpo")
     return ClusterRun(gdpo, nemo, whole, host)
 
 

@@ -7,7 +7,8 @@ client they keep stays usable. What can go wrong:
                       sample can cause (ImportError, NameError, NotImplementedError, SyntaxError); an exit; a
                       ``GdpoError``, which a function may raise to stop on purpose
     not graded        any other exception (code ``error:<its name>``) and a late answer (code ``timeout``): the reward
-                      of that sample is NaN, never 0, and a message names the sample
+                      of that sample is NaN, never 0, and a message names the sample. So is a reward that the caller's
+                      deadline (``gdpo_nemo.deadline``) leaves no time for (code ``error:budget``); no fault of its own
     stops in the end  every sample of a call, and at least ``MOST_FAILURES`` in a row, not graded
 
 A late thread cannot be stopped. Nobody waits for it and its answer is dropped, but it runs on beside the next
@@ -26,6 +27,8 @@ from numbers import Real
 from queue import SimpleQueue
 from typing import Any
 
+from gdpo_nemo import deadline
+from gdpo_nemo.deadline import OVER_BUDGET
 from gdpo_nemo.errors import GdpoError, RewardError
 from gdpo_nemo.rewards.own import OwnReward
 from gdpo_nemo.types import RewardVector, Rollout, Row
@@ -45,11 +48,12 @@ def is_failure(code: str) -> bool:
 
 @dataclass(frozen=True)
 class _Outcome:
-    """What a call gave: an answer, an exception, or neither within the time-out."""
+    """What a call gave: an answer, an exception, or neither: within the time-out, or the time that the caller had."""
 
     answer: Any = None
     error: BaseException | None = None
     late: bool = False
+    over_budget: bool = False
 
     @property
     def stops(self) -> bool:
@@ -80,7 +84,7 @@ class Scorer:
         """
         if not rollouts:
             return []
-        outcomes = self._run(self._outcomes(list(rows), list(rollouts)))
+        outcomes = self._run(self._outcomes(list(rows), list(rollouts), deadline.current()))
         columns = [self._column(reward, given, rollouts) for reward, given in zip(self.rewards, outcomes, strict=True)]
         names = [reward.name for reward in self.rewards]
         return [
@@ -98,10 +102,14 @@ class Scorer:
                 threading.Thread(target=self._loop.run_forever, name="gdpo-rewards", daemon=True).start()
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
-    async def _outcomes(self, rows: list[Row], rollouts: list[Rollout]) -> list[list[_Outcome]]:
-        return await asyncio.gather(*(self._calls(reward, rows, rollouts) for reward in self.rewards))
+    async def _outcomes(
+        self, rows: list[Row], rollouts: list[Rollout], wanted_by: float | None
+    ) -> list[list[_Outcome]]:
+        return await asyncio.gather(*(self._calls(reward, rows, rollouts, wanted_by) for reward in self.rewards))
 
-    async def _calls(self, reward: OwnReward, rows: list[Row], rollouts: list[Rollout]) -> list[_Outcome]:
+    async def _calls(
+        self, reward: OwnReward, rows: list[Row], rollouts: list[Rollout], wanted_by: float | None
+    ) -> list[_Outcome]:
         """One outcome per sample; of a batched reward one for all of them. After one that stops, no call is begun."""
         assert self._threads is not None
         threads, stopped = self._threads, list[_Outcome]()
@@ -110,8 +118,14 @@ class Scorer:
             async with self._limits[reward.name]:
                 if stopped:
                     return stopped[0]
+                left_s = deadline.left_s(wanted_by)
+                if left_s == 0:
+                    return _Outcome(over_budget=True)
                 run = _awaited if reward.is_async else threads.call
-                outcome = await _within(reward.timeout_s, run(reward.function, arguments))
+                within_s = reward.timeout_s if left_s is None else min(left_s, reward.timeout_s)
+                outcome = await _within(within_s, run(reward.function, arguments))
+                if outcome.late and within_s < reward.timeout_s:
+                    return _Outcome(over_budget=True)
             if outcome.stops:
                 stopped.append(outcome)
             return outcome
@@ -125,9 +139,11 @@ class Scorer:
         if reward.batched:
             outcomes = _one_each(reward, outcomes[0], rollouts)
         graded = [_grade(reward, outcome, rollout) for outcome, rollout in zip(outcomes, rollouts, strict=True)]
-        failed = [i for i, (_, codes) in enumerate(graded) if any(map(is_failure, codes))]
-        before = self._failed_in_a_row[reward.name]
-        self._failed_in_a_row[reward.name] = before + len(failed) if len(failed) == len(graded) else 0
+        called = [i for i, (_, codes) in enumerate(graded) if OVER_BUDGET not in codes]
+        failed = [i for i in called if any(map(is_failure, graded[i][1]))]
+        if called:
+            before = self._failed_in_a_row[reward.name]
+            self._failed_in_a_row[reward.name] = before + len(failed) if len(failed) == len(called) else 0
         if failed:
             first = failed[0]
             message = f"{_name(reward, rollouts[first])} {_explained(reward, outcomes[first])}"
@@ -205,7 +221,7 @@ async def _within(timeout_s: float, call: Coroutine[Any, Any, _Outcome]) -> _Out
 
 
 def _one_each(reward: OwnReward, outcome: _Outcome, rollouts: Sequence[Rollout]) -> list[_Outcome]:
-    if outcome.late or outcome.error is not None:
+    if outcome.late or outcome.over_budget or outcome.error is not None:
         return [outcome] * len(rollouts)
     values = outcome.answer.tolist() if hasattr(outcome.answer, "tolist") else outcome.answer
     if not isinstance(values, list | tuple) or len(values) != len(rollouts):
@@ -218,6 +234,8 @@ def _one_each(reward: OwnReward, outcome: _Outcome, rollouts: Sequence[Rollout])
 
 
 def _grade(reward: OwnReward, outcome: _Outcome, rollout: Rollout) -> tuple[float, tuple[str, ...]]:
+    if outcome.over_budget:
+        return math.nan, (OVER_BUDGET,)
     if outcome.late:
         return math.nan, (TIMEOUT,)
     if outcome.error is not None:

@@ -36,9 +36,11 @@ from gdpo_nemo.sandbox.jobs import (
     JobResult,
     Limits,
     TestRun,
+    collect,
 )
 
 ATTEMPTS: Final = 4
+REQUESTS_AT_ONCE: Final = 32
 PAUSE_S: Final = 0.5
 """Before the second attempt; twice as long before each one after."""
 GRACE_S: Final = 30.0
@@ -95,22 +97,26 @@ class FusionClient:
         address: of the server, without ``/run_code``.
     """
 
-    def __init__(self, address: str, *, concurrency: int = 32) -> None:
+    def __init__(self, address: str, num_workers: int | None = None) -> None:
         """Nothing is sent yet.
+
+        Args:
+            address: of the server.
+            num_workers: requests under way at once, ``REQUESTS_AT_ONCE`` when None.
 
         Raises:
             InputError: no http or https address, or fewer than one request at a time.
         """
         if not address.startswith(("http://", "https://")):
             raise InputError(f"the sandbox's address is {address!r}, expected http://host:port")
-        if concurrency < 1:
-            raise InputError(f"concurrency is {concurrency}, expected at least 1")
+        if num_workers is not None and num_workers < 1:
+            raise InputError(f"num_workers is {num_workers}, expected at least 1")
         self.address = address.rstrip("/")
-        self._threads = ThreadPoolExecutor(concurrency, thread_name_prefix="gdpo-fusion")
+        self._threads = ThreadPoolExecutor(num_workers or REQUESTS_AT_ONCE, thread_name_prefix="gdpo-fusion")
 
     def run(self, jobs: Sequence[Job]) -> list[JobResult]:
         """One result per job, in order; the programs run side by side, the tests of each one after the other."""
-        return list(self._threads.map(self._one, jobs))
+        return collect([self._threads.submit(self._one, job) for job in jobs])
 
     def close(self) -> None:
         """Wait for the requests under way; the server keeps nothing."""

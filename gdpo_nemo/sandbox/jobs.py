@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, runtime_checkable
 
+from gdpo_nemo import deadline
 from gdpo_nemo.errors import GdpoError, InputError
 
 OK, ERROR, TIMEOUT, MEMORY = "ok", "error", "timeout", "memory"
@@ -15,6 +17,8 @@ RUN_STATUSES: Final = (OK, ERROR, TIMEOUT, MEMORY, OUTPUT_LIMIT, COMPILE_ERROR)
 """How a program can end on one test. ``ok`` says that it ended well, not that its output is right."""
 
 MIB: Final = 1 << 20
+OUT_OF_TIME: Final = "the deadline of the caller passed"
+"""The failure of a job that was wanted by a time and had not ended by then."""
 
 
 class SandboxError(GdpoError, RuntimeError):
@@ -132,12 +136,24 @@ class Sandbox(Protocol):
     """Runs programs; the one protocol of all back ends."""
 
     def run(self, jobs: Sequence[Job]) -> list[JobResult]:
-        """One result per job, in order. A failure of the sandbox is a result, never an exception."""
+        """One result per job, in order; any number of threads may call this at once.
+
+        A failure of the sandbox is a result, never an exception. So is the end of the caller's time
+        (``gdpo_nemo.deadline``): what has not begun by then is dropped, what runs goes on to its own limits.
+        """
         ...
 
     def close(self) -> None:
         """End every process and remove every file of this sandbox."""
         ...
+
+
+def collect(futures: Sequence[Future[JobResult]]) -> list[JobResult]:
+    """The results of jobs that are under way, in order; at the caller's deadline a failure for those without one."""
+    _, late = wait(futures, deadline.left_s(deadline.current()))
+    for future in late:
+        future.cancel()
+    return [JobResult(failure=OUT_OF_TIME) if future in late else future.result() for future in futures]
 
 
 def classify(answer: dict[str, Any], limits: Limits, stdout_size: int, report: bytes) -> tuple[str, str, bool]:

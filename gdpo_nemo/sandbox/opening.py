@@ -18,17 +18,19 @@ from gdpo_nemo.sandbox.pool import LocalPool
 LOCAL, RAY = "local", "ray"
 BACKENDS: Final = (*MODES, LOCAL, RAY)
 
-_open: dict[str, Sandbox] = {}
+_open: dict[tuple[str, int | None], Sandbox] = {}
 _opening = threading.Lock()
 
 
-def open_sandbox(name: str = AUTO) -> Sandbox:
+def open_sandbox(name: str = AUTO, num_workers: int | None = None) -> Sandbox:
     """The sandbox of this process that a name stands for; opened once, closed at exit.
 
     Args:
         name: ``auto`` (all nodes when Ray is up in this process, else this machine; the strongest isolation that
             holds), ``local`` (this machine), ``ray`` (all nodes), an isolation mode (on this machine), or the address
             of a Sandbox Fusion server.
+        num_workers: programs that run side by side on each machine, one per core when None; of a server, requests
+            under way at once.
 
     Raises:
         SandboxError: the isolation does not hold here.
@@ -38,9 +40,9 @@ def open_sandbox(name: str = AUTO) -> Sandbox:
     with _opening:
         if name == AUTO:
             name = RAY if ray_pool.is_up() else LOCAL
-        if name not in _open:
-            _open[name] = _opener(name)()
-        return _open[name]
+        if (name, num_workers) not in _open:
+            _open[name, num_workers] = _opener(name)(num_workers)
+        return _open[name, num_workers]
 
 
 def check_name(name: str) -> None:
@@ -52,21 +54,21 @@ def check_name(name: str) -> None:
     _opener(name)
 
 
-def _opener(name: str) -> Callable[[], Sandbox]:
+def _opener(name: str) -> Callable[[int | None], Sandbox]:
     if name.startswith(("http://", "https://")):
-        return lambda: FusionClient(name)
+        return lambda num_workers: FusionClient(name, num_workers)
     if name not in BACKENDS:
         raise UnknownNameError("sandbox", name, (*BACKENDS, "http://host:port"))
     if name == RAY:
         return ray_pool.RayPool
-    return lambda: LocalPool(mode=AUTO if name == LOCAL else name)
+    return lambda num_workers: LocalPool(num_workers, mode=AUTO if name == LOCAL else name)
 
 
 def close_all() -> None:
     """Close every sandbox that was opened by name."""
     with _opening:
-        for name in list(_open):
-            sandbox = _open.pop(name)
+        for name, num_workers in list(_open):
+            sandbox = _open.pop((name, num_workers))
             if name != RAY or ray_pool.is_up():
                 sandbox.close()
 

@@ -9,7 +9,7 @@ from queue import SimpleQueue
 
 from gdpo_nemo.errors import InputError
 from gdpo_nemo.sandbox import isolation
-from gdpo_nemo.sandbox.jobs import Job, JobResult, SandboxError
+from gdpo_nemo.sandbox.jobs import Job, JobResult, SandboxError, collect
 from gdpo_nemo.sandbox.worker import Worker
 
 
@@ -77,7 +77,7 @@ class LocalPool:
         """
         if self._closed:
             raise SandboxError("this sandbox is closed; make another LocalPool")
-        return list(self._threads.map(self._one, jobs))
+        return collect([self._threads.submit(self._one, job) for job in jobs])
 
     def _one(self, job: Job) -> JobResult:
         worker = self._free.get()

@@ -68,7 +68,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
 
 @pytest.fixture
 def client(server: Server) -> Iterator[FusionClient]:
-    made = FusionClient(f"http://127.0.0.1:{server.server_port}", concurrency=2)
+    made = FusionClient(f"http://127.0.0.1:{server.server_port}", 2)
     assert isinstance(made, Sandbox)
     yield made
     made.close()

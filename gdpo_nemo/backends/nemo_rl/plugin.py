@@ -7,16 +7,20 @@ NeMo RL has no registry for advantage estimators, and its trainers look the func
     dynamic_sampling                               keeps whole groups that the method can learn from
     run_multi_turn_rollout, run_async_...          ungraded samples leave the loss before anything else reads them
     scale_rewards                                  the same where the rollout ran in another process (data plane)
-    _log_mixed_rewards_and_advantages_information  one line per reward in NeMo RL's own log
+    run_sample_multi_turn_rollout                  as many responses wait for their grades at once as are complete
+    _log_mixed_rewards_and_advantages_information  one line per reward in NeMo RL's own log, and what grading cost
     async_grpo_train                               a run that failed ends as one that failed
 """
 
 from __future__ import annotations
 
+import asyncio
 import builtins
 import functools
+import inspect
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import torch
@@ -24,6 +28,7 @@ import torch
 from gdpo_nemo.backends.nemo_rl import upstream
 from gdpo_nemo.backends.nemo_rl.batches import settle, totals
 from gdpo_nemo.backends.nemo_rl.estimator import MethodEstimator
+from gdpo_nemo.backends.nemo_rl.grading import CALLS_AT_ONCE, grading_metrics
 from gdpo_nemo.cluster.refusals import refusals
 from gdpo_nemo.config import GdpoConfig, validate
 from gdpo_nemo.errors import ConfigError
@@ -42,7 +47,9 @@ class Plugin:
 
     def __init__(self) -> None:
         self.estimator: MethodEstimator | None = None
+        self.environments: Mapping[str, Any] | None = None
         self.swallowed: BaseException | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     def create_estimator(self, original: Callable[..., Any], master_config: Any) -> Any:
         """The estimator that ``grpo.adv_estimator.name`` asks for.
@@ -89,12 +96,25 @@ class Plugin:
         return original(repeated_batch, std, baseline, num_gen_batches, master_config, *rest, **named)
 
     def rollout(self, original: Callable[..., Any], *positional: Any, **named: Any) -> Any:
-        """A rollout of NeMo RL, with its ungraded samples settled."""
+        """A rollout of NeMo RL, with its ungraded samples settled and what their grading cost."""
         batch, metrics = original(*positional, **named)
         if self.estimator is not None:
             settle(batch, self.estimator.method.names)
             metrics.update({name: value for name, value in totals(batch).items() if name in metrics})
+            metrics.update(grading_metrics(_task_to_env(original, positional, named)))
         return batch, metrics
+
+    async def sample(self, original: Callable[..., Any], *positional: Any, **named: Any) -> Any:
+        """One sample of a rollout, in an event loop with threads enough.
+
+        Each response waits for its grades in a thread of the loop's default executor, which has at most 32: in it a few
+        endless programs would keep all other responses from being graded.
+        """
+        loop = asyncio.get_running_loop()
+        if loop is not self._loop:
+            self._loop = loop
+            loop.set_default_executor(ThreadPoolExecutor(CALLS_AT_ONCE, thread_name_prefix="gdpo-waiting"))
+        return await original(*positional, **named)
 
     def scale_rewards(self, original: Callable[..., Any], batch: Any, *rest: Any, **named: Any) -> Any:
         """NeMo RL's own, on a batch whose ungraded samples are settled."""
@@ -106,7 +126,7 @@ class Plugin:
         """NeMo RL's own numbers and those of each reward, all under ``train/``."""
         original(*positional, **named)
         if self.estimator is not None:
-            named["metrics"].update(self.estimator.last_metrics)
+            named["metrics"].update(self.estimator.last_metrics, **grading_metrics(self.environments))
 
     def print(self, *words: Any, **named: Any) -> None:
         """``print`` of NeMo RL's trainers; remembers the exception that it is about."""
@@ -121,9 +141,14 @@ class Plugin:
             BaseException: what ended its loop.
         """
         self.swallowed = None
+        self.environments = _task_to_env(original, positional, named)  # its rollouts run in another process
         original(*positional, **named)
         if self.swallowed is not None:
             raise self.swallowed
+
+
+def _task_to_env(function: Callable[..., Any], positional: Sequence[Any], named: Mapping[str, Any]) -> Any:
+    return inspect.signature(function).bind_partial(*positional, **named).arguments.get("task_to_env")
 
 
 def gdpo_block(config: Mapping[str, Any]) -> GdpoConfig:
@@ -148,6 +173,7 @@ def register() -> Plugin:
     from nemo_rl.distributed.ray_actor_environment_registry import ACTOR_ENVIRONMENT_REGISTRY
     from nemo_rl.distributed.virtual_cluster import PY_EXECUTABLES
     from nemo_rl.environments.utils import register_env
+    from nemo_rl.experience import rollouts
 
     from gdpo_nemo.backends.nemo_rl import dataset, environment
 
@@ -171,4 +197,6 @@ def register() -> Plugin:
         for module in modules:
             if getattr(module, name, None) is original:
                 setattr(module, name, functools.wraps(original)(functools.partial(wrapper, original)))
+    sample = rollouts.run_sample_multi_turn_rollout
+    rollouts.run_sample_multi_turn_rollout = functools.wraps(sample)(functools.partial(plugin.sample, sample))
     return plugin

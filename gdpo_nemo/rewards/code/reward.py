@@ -5,9 +5,10 @@ no_bug     1 when no test ends in an error, a memory error or a compile error, e
 length     1 when the response has at most ``length_limit`` tokens, else 0
 
 The row's gold is the ground truth of Eurus-2-RL-Data: JSON with ``inputs``, ``outputs`` and, for calls, ``fn_name``.
-A response without a code block is a compile error. When the sandbox fails, after retries, no reward of the sample has
-a value: both are NaN with a reason that begins with ``error:``, which masks the sample. A gold that cannot be read is
-NaN too. A condition of one reward on another is not a reward: it is set under ``gdpo.rewards``.
+A response without a code block is a compile error. When the sandbox fails, after retries, or the caller's time for
+grading is used up, no reward of the sample has a value: both are NaN with a reason that begins with ``error:``, which
+masks the sample. A gold that cannot be read is NaN too. A condition of one reward on another is not a reward: it is
+set under ``gdpo.rewards``.
 """
 
 from __future__ import annotations
@@ -19,11 +20,12 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from gdpo_nemo.deadline import OVER_BUDGET
 from gdpo_nemo.errors import InputError, UnknownNameError
 from gdpo_nemo.rewards.code.extraction import THINKING, extract_code
 from gdpo_nemo.rewards.code.judging import SCORERS, STRICT, Judgement, Tests, judge_many
 from gdpo_nemo.sandbox.isolation import AUTO
-from gdpo_nemo.sandbox.jobs import Limits
+from gdpo_nemo.sandbox.jobs import OUT_OF_TIME, Limits, Sandbox
 from gdpo_nemo.sandbox.opening import check_name, open_sandbox
 from gdpo_nemo.types import RewardVector, Rollout, Row
 
@@ -40,10 +42,12 @@ REASONS: Final[dict[str, str]] = {
     "compile_error": "the program does not compile",
     "gold_unreadable": "the gold is not the JSON of any tests",
     "error:sandbox": "the sandbox failed, several times",
+    OVER_BUDGET: "the caller's time for grading was used up",
     "over_limit": "more tokens than the limit",
 }
 """Code -> meaning. Codes never change; new ones may come."""
 SANDBOX_FAILED: Final = "error:sandbox"
+_FAILURES: Final = {OUT_OF_TIME: OVER_BUDGET}
 _CODES: Final = {"timeout": "timed_out"}  # "timeout" is the code of a reward that gave no answer, which masks a sample
 
 
@@ -67,6 +71,7 @@ class CodeReward:
         thinking: str = "auto",
         sandbox: str = AUTO,
         limits: Mapping[str, Any] | None = None,
+        num_workers: int | None = None,
     ) -> None:
         """Choose limits, scorer and sandbox. No process starts yet.
 
@@ -78,12 +83,15 @@ class CodeReward:
             thinking: one of ``THINKING``.
             sandbox: as ``open_sandbox`` takes it.
             limits: fields of ``Limits`` that differ from the defaults.
+            num_workers: programs that run side by side on each machine; as many as it has cores when None.
 
         Raises:
             InputError: a number that makes no sense, or an unknown limit.
             UnknownNameError: no such scorer, thinking or sandbox.
         """
-        for name, value in (("length_limit", length_limit), ("first_tests", 1 if first_tests is None else first_tests)):
+        optional = {"first_tests": first_tests, "num_workers": num_workers}
+        given = {name: value for name, value in optional.items() if value is not None}
+        for name, value in {"length_limit": length_limit, **given}.items():
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise InputError(f"{name} is {value!r}, expected a positive integer.")
         if scorer not in SCORERS:
@@ -97,7 +105,7 @@ class CodeReward:
                 raise UnknownNameError("limit", name, known)
         self.limits = Limits(**(limits or {}))
         self.length_limit, self.first_tests, self.timeout_is_bug = length_limit, first_tests, timeout_is_bug
-        self.scorer, self.thinking, self.sandbox = scorer, thinking, sandbox
+        self.scorer, self.thinking, self.sandbox, self.num_workers = scorer, thinking, sandbox, num_workers
         self.ranges = dict.fromkeys(self.names, (0.0, 1.0))
         self._cache: OrderedDict[bytes, Judgement] = OrderedDict()
         self._caching = threading.Lock()
@@ -147,7 +155,7 @@ class CodeReward:
             scorer=self.scorer,
             first_tests=self.first_tests,
             timeout_is_bug=self.timeout_is_bug,
-            sandbox=open_sandbox(self.sandbox) if any(program is not None for program, _ in items.values()) else None,
+            sandbox=self._sandbox() if any(program is not None for program, _ in items.values()) else None,
         )
         fresh = dict(zip(items, judgements, strict=True))
         with self._caching:
@@ -156,11 +164,22 @@ class CodeReward:
                 self._cache.popitem(last=False)
         return verdicts | fresh
 
+    def start(self) -> None:
+        """Start the sandbox, which the first program would start otherwise.
+
+        Raises:
+            SandboxError: no sandbox can run here.
+        """
+        self._sandbox()
+
+    def _sandbox(self) -> Sandbox:
+        return open_sandbox(self.sandbox, self.num_workers)
+
     def _vector(self, verdict: Judgement | None, program: str | None, rollout: Rollout) -> RewardVector:
         is_short = rollout.length_tokens <= self.length_limit
         length: tuple[str, ...] = () if is_short else ("over_limit",)
         if verdict is None or verdict.bug is None:
-            code = "gold_unreadable" if verdict is None else SANDBOX_FAILED
+            code = "gold_unreadable" if verdict is None else _FAILURES.get(verdict.failure or "", SANDBOX_FAILED)
             values = {"pass_rate": math.nan, "no_bug": math.nan, "length": float(is_short)}
             return RewardVector(values, {"pass_rate": (code,), "no_bug": (code,), "length": length})
         statuses = dict.fromkeys(_CODES.get(status, status) for status in verdict.statuses if status != "ok")

@@ -21,7 +21,7 @@ from gdpo_nemo.rewards.math.comparison import compare, exactly, leaves, undecide
 from gdpo_nemo.rewards.math.exact import Number, number, same
 from gdpo_nemo.rewards.math.extraction import final_answer
 from gdpo_nemo.rewards.math.notation import clean, key
-from gdpo_nemo.rewards.math.pool import STARVED, Job, Outcome, shared_pool
+from gdpo_nemo.rewards.math.pool import UNDECIDED, Job, Outcome, shared_pool
 
 GRADERS: Final = ("strict", "dler_compat", "math_verify")
 """The policy of docs/math-grading.md; the behaviour of the paper's group; the library alone."""
@@ -109,7 +109,7 @@ def grade_many(
             open_jobs.update(dict.fromkeys(job for job in jobs if job not in _verdicts))
     if open_jobs:
         found = dict(zip(open_jobs, shared_pool(num_workers).run_all(list(open_jobs)), strict=True))
-        _verdicts.add({job: outcome for job, outcome in found.items() if outcome.reason != STARVED})
+        _verdicts.add({job: outcome for job, outcome in found.items() if outcome.reason not in UNDECIDED})
     else:
         found = {}
     return [_finish(settled, [found.get(job) or _verdicts[job] for job in jobs]) for settled, jobs in parts]
@@ -235,8 +235,8 @@ def _finish(settled: Grade, outcomes: list[Outcome]) -> Grade:
             return Grade(True, "library", settled.extracted)
     timed_out = any(outcome.timed_out for outcome in outcomes)
     reason = next((outcome.reason for outcome in outcomes if outcome.reason), "")
-    if any(outcome.reason == STARVED for outcome in outcomes):
-        return Grade(None, "library", settled.extracted, timed_out, STARVED)
+    if undecided := next((outcome.reason for outcome in outcomes if outcome.reason in UNDECIDED), ""):
+        return Grade(None, "library", settled.extracted, timed_out, undecided)
     if all(outcome.verdict is None for outcome in outcomes):
         return Grade(None, "gold", settled.extracted, timed_out, reason)
     return Grade(False, "library", settled.extracted, timed_out, reason)

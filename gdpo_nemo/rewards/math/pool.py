@@ -20,8 +20,11 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Any, Final
 
+from gdpo_nemo import deadline
+from gdpo_nemo.deadline import OVER_BUDGET
 from gdpo_nemo.errors import PrerequisiteError
 
 TIMEOUT_S: Final = 2.0
@@ -31,6 +34,8 @@ MOST_WORKERS: Final = 8
 _START_S: Final = 120.0
 _PROLONGED: Final = 5
 STARVED: Final = "starved"
+UNDECIDED: Final = frozenset({STARVED, OVER_BUDGET})
+"""Reasons that say nothing of the answer."""
 _DIED: Final = "worker_died"
 
 
@@ -76,13 +81,15 @@ class Pool:
         self._places = threading.BoundedSemaphore(self.num_workers)
         self._pid = os.getpid()
 
-    def run(self, job: Job) -> Outcome:
-        """One answer; waits for a free worker.
+    def run(self, job: Job, wanted_by: float | None = None) -> Outcome:
+        """One answer; waits for a free worker, but not beyond a time of ``time.monotonic``.
 
         Raises:
             PrerequisiteError: the library is missing, or no worker starts.
         """
-        with self._places:
+        if not self._places.acquire(timeout=deadline.left_s(wanted_by)):
+            return Outcome(None, OVER_BUDGET)
+        try:
             worker = self._take()
             outcome = worker.run(job, self.timeout_s)
             if outcome.reason.endswith(_DIED):  # perhaps not of this job: once more, with a new worker
@@ -93,13 +100,19 @@ class Pool:
             else:
                 worker.end()
             return outcome
+        finally:
+            self._places.release()
 
     def run_all(self, jobs: Sequence[Job]) -> list[Outcome]:
-        """One answer for each job, in order, on all workers at once."""
+        """One answer for each job, in order, on all workers at once; none for what the caller's deadline leaves over.
+
+        The deadline is ``gdpo_nemo.deadline``'s.
+        """
+        wanted_by = deadline.current()
         if len(jobs) <= 1:
-            return [self.run(job) for job in jobs]
+            return [self.run(job, wanted_by) for job in jobs]
         with ThreadPoolExecutor(min(self.num_workers, len(jobs)), thread_name_prefix="gdpo-math") as threads:
-            return list(threads.map(self.run, jobs))
+            return list(threads.map(self.run, jobs, repeat(wanted_by)))
 
     def close(self) -> None:
         """End the idle workers. The pool may be used again."""

@@ -14,6 +14,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from gdpo_nemo.deadline import OVER_BUDGET
 from gdpo_nemo.errors import InputError, UnknownNameError
 from gdpo_nemo.rewards.math.extraction import THINKING, before_the_cut
 from gdpo_nemo.rewards.math.grading import GRADERS, Grade, grade_many
@@ -44,6 +45,7 @@ REASONS: Final[dict[str, str]] = {
     "gold_timed_out": "the gold could not be evaluated in time",
     "gold_worker_died": "evaluating the gold ended its worker",
     "starved": "the machine gave the worker no time to evaluate the answer",
+    OVER_BUDGET: "the caller's time for grading was used up",
     # length
     "over_limit": "more tokens than the limit",
 }

@@ -31,7 +31,7 @@ class SamplingParams:
         max_tokens: longest answer.
         seed: of this request; None leaves it to the model.
         stop: texts that end an answer.
-        extra: more keys of a request to an endpoint, such as ``tools``; other samplers refuse them.
+        extra: more keys of a request to an endpoint; samplers in this process know ``tools`` and refuse others.
     """
 
     temperature: float = 0.6

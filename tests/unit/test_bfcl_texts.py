@@ -76,6 +76,14 @@ def test_one_broken_native_call_voids_all(arguments):
     assert native_calls(text).broken
 
 
+def test_a_native_call_that_was_only_thought_of_is_none():
+    call = native_text("", [{"function": {"name": "f", "arguments": "{}"}}])
+    thought = f"<think>\n{call}\n</think>\nNo."
+    assert (native_steps(thought), native_calls(thought).broken) == ([], False)
+    assert native_steps(f"{thought}\n{call}") == [{"name": "f", "arguments": {}}]
+    assert native_steps(f"<think>\n<tool_call>\n3\n</tool_call>\n</think>\n{call}") == [{"name": "f", "arguments": {}}]
+
+
 R = "<think> a </think>\n<response> r </response>"
 
 

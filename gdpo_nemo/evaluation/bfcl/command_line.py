@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from gdpo_nemo.errors import GdpoError, UsageError
+from gdpo_nemo.errors import GdpoError
 from gdpo_nemo.evaluation import command_line
 from gdpo_nemo.evaluation.benchmark import Benchmark
 from gdpo_nemo.evaluation.bfcl import environment
@@ -84,8 +84,6 @@ def _benchmarks(options: argparse.Namespace) -> list[Benchmark]:
     release = RELEASES[options.version]
     interpreter = environment.find(release, options.environment or environment.folder_of(release))
     native = options.prompt == "native"
-    if native and not getattr(options, "endpoint", "rescore"):
-        raise UsageError("--prompt native needs --endpoint: a server applies the model's template for tools")
     style = NativeStyle() if native else ToolRLStyle(options.deviations)
     checkers = Checkers(release, interpreter, mode=options.isolation)
     return [Bfcl(checkers, style, release.chosen(options.categories))]

@@ -5,7 +5,8 @@ line that it cannot read. It takes the name "None" as no call. A call without pa
 are compared, and as one without arguments where they are carried out.
 
 Native calls stand in blocks of their own, ``{"name", "arguments"}`` in each; a server that has read them out of the
-text is written back into that form. One block that cannot be read voids all, as in the release's handler for Qwen.
+text is written back into that form. One block that cannot be read voids all, and what stands before the last
+``</think>`` is no call, as in the release's handler for Qwen.
 """
 
 from __future__ import annotations
@@ -95,19 +96,23 @@ def _is_toolrl_call(line: str) -> bool:
 def native_calls(text: str) -> Decoded:
     """The calls that are compared."""
     calls = native_steps(text)
-    return Decoded([{call["name"]: call["arguments"]} for call in calls], not calls and OPENING in text)
+    return Decoded([{call["name"]: call["arguments"]} for call in calls], not calls and OPENING in _said(text))
 
 
 def native_steps(text: str) -> list[Call]:
     """The calls that are carried out; none where one block cannot be read."""
     calls = []
-    for body in NATIVE_BLOCK.findall(text):
+    for body in NATIVE_BLOCK.findall(_said(text)):
         try:
             call = json.loads(body)
             calls.append({"name": call["name"].strip(), "arguments": dict(call["arguments"].items())})
         except UNREADABLE:
             return []
     return calls
+
+
+def _said(text: str) -> str:
+    return text.rpartition("</think>")[2]
 
 
 def native_text(text: str, tool_calls: Sequence[Mapping[str, Any]]) -> str:

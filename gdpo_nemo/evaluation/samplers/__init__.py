@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from gdpo_nemo.errors import PrerequisiteError
+from gdpo_nemo.evaluation.samplers.chat_template import ChatTemplate
 from gdpo_nemo.evaluation.samplers.endpoint import Endpoint
-from gdpo_nemo.evaluation.sampling import Messages, Sampler
+from gdpo_nemo.evaluation.sampling import Sampler
 
 
 def endpoint(url: str, model: str | None = None, *, tokenizer: str | None = None, **options: Any) -> Endpoint:
@@ -26,11 +27,7 @@ def endpoint(url: str, model: str | None = None, *, tokenizer: str | None = None
     except (ImportError, OSError, ValueError) as error:
         raise PrerequisiteError(f"cannot load the tokenizer {tokenizer!r} (--completions): {error}") from error
 
-    def template(messages: Messages) -> str:
-        turns = [dict(message) for message in messages]
-        return str(chat.apply_chat_template(turns, add_generation_prompt=True, tokenize=False))
-
-    return Endpoint(url, model, template=template, **options)
+    return Endpoint(url, model, template=ChatTemplate(chat, tokenizer), **options)
 
 
 def local(

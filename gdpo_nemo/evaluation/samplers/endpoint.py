@@ -12,10 +12,11 @@ import json
 import os
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from gdpo_nemo.errors import PrerequisiteError
+from gdpo_nemo.evaluation.samplers.chat_template import ChatTemplate
 from gdpo_nemo.evaluation.sampling import (
     Completion,
     ContextOverflowError,
@@ -47,7 +48,7 @@ class Endpoint:
         *,
         api_key_env: str | None = None,
         timeout_s: float = 3600.0,
-        template: Callable[[Messages], str] | None = None,
+        template: ChatTemplate | None = None,
     ) -> None:
         """Name what is asked.
 
@@ -56,7 +57,7 @@ class Endpoint:
             model: the model's name there; None: the only one that ``/models`` lists.
             api_key_env: name of the environment variable that holds the key; it is sent and never written.
             timeout_s: of one attempt.
-            template: conversation -> prompt; then ``/completions`` is asked instead of ``/chat/completions``.
+            template: makes prompts, tools in them; then ``/completions`` is asked instead of ``/chat/completions``.
 
         Raises:
             InputError: the address is none.
@@ -114,12 +115,13 @@ class Endpoint:
         body["max_tokens"] = params.max_tokens
         body |= {"seed": params.seed} if params.seed is not None else {}
         body |= {"stop": list(params.stop)} if params.stop else {}
+        body |= params.extra
         if self.template:
-            body["prompt"] = self.template(messages)
+            body["prompt"] = self.template.prompt(messages, body.pop("tools", ()))
         else:
             body["messages"] = [dict(message) for message in messages]
         path = "/completions" if self.template else "/chat/completions"
-        return _completion(await self._post(path, body | dict(params.extra)), params)
+        return _completion(await self._post(path, body), params)
 
     async def _post(self, path: str, body: Mapping[str, Any]) -> bytes:
         httpx, address = self._httpx, self.url + path

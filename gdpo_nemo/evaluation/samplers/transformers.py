@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gdpo_nemo.errors import InputError, PrerequisiteError
+from gdpo_nemo.evaluation.samplers.chat_template import ChatTemplate
 from gdpo_nemo.evaluation.sampling import Completion, ContextOverflowError, Messages, SamplingParams
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ class Transformers:
         model, self.tokenizer = load_saved(Path(name)) if ours else load_pretrained(name)
         self.model = model.to(device, getattr(torch, dtype)).eval()
         self.name, self.dtype, self.batch_size = name, dtype, batch_size
+        self.template = ChatTemplate(self.tokenizer, name)
         self._waiting: list[Waiting] = []
         self._worker: asyncio.Task[None] | None = None
 
@@ -60,12 +62,12 @@ class Transformers:
 
         Raises:
             ContextOverflowError: prompt and answer are longer than the model's positions.
+            PrerequisiteError, RejectedError: as ``ChatTemplate.prompt``.
             InputError: ``params`` asks for what this sampler cannot do.
         """
-        if params.stop or params.extra:
+        if params.stop or set(params.extra) - {"tools"}:
             raise InputError("transformers in this process takes neither stop texts nor further keys of a request")
-        chat = [dict(message) for message in messages]
-        text = self.tokenizer.apply_chat_template(chat, add_generation_prompt=True, tokenize=False)
+        text = self.template.prompt(messages, params.extra.get("tools", ()))
         ids: list[int] = self.tokenizer(text, add_special_tokens=False)["input_ids"]
         longest = getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
         if longest is not None and len(ids) + params.max_tokens > longest:

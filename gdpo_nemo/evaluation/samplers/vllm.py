@@ -6,6 +6,7 @@ import itertools
 from typing import Any
 
 from gdpo_nemo.errors import InputError, PrerequisiteError
+from gdpo_nemo.evaluation.samplers.chat_template import ChatTemplate
 from gdpo_nemo.evaluation.sampling import (
     Completion,
     ContextOverflowError,
@@ -38,6 +39,7 @@ class Vllm:
         self.name, self.dtype, self.options = name, dtype, engine
         self._engine: Any = None
         self._tokenizer: Any = None
+        self._template: Any = None
 
     def describe(self) -> dict[str, Any]:
         """The model's name and precision, and the engine's release."""
@@ -50,10 +52,10 @@ class Vllm:
             ContextOverflowError: prompt and answer are longer than the model's context.
             TransientError: the engine gave the request up.
             RejectedError: it does not take the request.
-            PrerequisiteError: it has died.
+            PrerequisiteError: it has died, or as ``ChatTemplate.prompt``.
             InputError: ``params`` asks for what this sampler cannot do.
         """
-        if params.extra:
+        if set(params.extra) - {"tools"}:
             raise InputError("vLLM in this process takes no further keys of a request")
         if self._engine is None:
             from vllm.engine.arg_utils import AsyncEngineArgs
@@ -62,8 +64,8 @@ class Vllm:
             arguments = AsyncEngineArgs(model=self.name, dtype=self.dtype, **self.options)
             self._engine = AsyncLLM.from_engine_args(arguments)
             self._tokenizer = self._engine.get_tokenizer()
-        chat = [dict(message) for message in messages]
-        text = self._tokenizer.apply_chat_template(chat, add_generation_prompt=True, tokenize=False)
+            self._template = ChatTemplate(self._tokenizer, self.name)
+        text = self._template.prompt(messages, params.extra.get("tools", ()))
         ids = self._tokenizer(text, add_special_tokens=False)["input_ids"]
         longest = self._engine.model_config.max_model_len
         if len(ids) + params.max_tokens > longest:
@@ -77,6 +79,7 @@ class Vllm:
             max_tokens=params.max_tokens,
             seed=params.seed,
             stop=list(params.stop) or None,
+            skip_special_tokens="tools" not in params.extra,  # the tags of a call are special in some vocabularies
             output_kind=self._vllm.sampling_params.RequestOutputKind.FINAL_ONLY,
         )
         from vllm.v1.engine.exceptions import EngineDeadError

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import is_dataclass
 from typing import Any, Literal, TypeVar, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, Tag, ValidationError, field_validator, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from gdpo_nemo.composing import load_yaml as load_yaml
@@ -22,6 +22,11 @@ from gdpo_nemo.data.tool_world import ToolWorld
 from gdpo_nemo.errors import ConfigError
 from gdpo_nemo.prompts.template import PromptTemplate
 from gdpo_nemo.rewards.judge import Judge
+from gdpo_nemo.signals.families import Family
+from gdpo_nemo.signals.quantile import Quantile
+from gdpo_nemo.signals.schedules import TAG as SCHEDULE
+from gdpo_nemo.signals.schedules import Weight
+from gdpo_nemo.signals.veto import Veto
 from gdpo_nemo.worlds import TAG, AnyWorld
 
 
@@ -66,7 +71,10 @@ class ConditionConfig(Strict):
 class RewardConfig(Strict):
     """Weight and optional condition of one named reward; a reward of your own also says what computes it."""
 
-    weight: float = Field(default=1.0, allow_inf_nan=False)
+    weight: Weight = Field(default=1.0, description="a number, or a schedule: constant, linear, step, curriculum")
+    normalise: Literal["quantile"] | None = Field(
+        default=None, description="quantile: the reward's place among recent ones, in place of its value"
+    )
     condition: ConditionConfig | None = None
     fn: str | None = Field(default=None, description="own reward: package.module:function")
     judge: Judge | None = Field(default=None, description="own reward: a model behind an OpenAI-compatible endpoint")
@@ -161,11 +169,30 @@ class GdpoConfig(Strict):
     )
     ddof: Literal[0, 1] = 1
     eps: float = Field(default=1e-6, ge=0)
+    families: dict[str, Family] = Field(
+        default={}, description="gdpo only: rewards that are added up and normalised as one; name -> [reward, ...]"
+    )
+    quantile: Quantile = Field(default=Quantile(), description="windows of rewards with normalise: quantile")
+    amplification_cap: float | None = Field(
+        default=None, ge=1, allow_inf_nan=False, description="gdpo only: most that the batch step scales groups up by"
+    )
+    clip_advantage: float | None = Field(
+        default=None, gt=0, allow_inf_nan=False, description="largest magnitude of an advantage"
+    )
+    veto: Veto | None = Field(default=None, description="no positive advantage where this reward is below a value")
     dynamic_sampling: Literal["any_component", "sum"] = Field(
         default="any_component", description="which groups dynamic sampling keeps, where the trainer has it on"
     )
     monitor: MonitorConfig = MonitorConfig()
     preference: PreferenceConfig = PreferenceConfig()
+
+    @field_validator("families", mode="before")
+    @classmethod
+    def _read_lists(cls, given: Any) -> Any:
+        """A list of rewards is a family of weight 1."""
+        if not isinstance(given, Mapping):
+            return given
+        return {name: {"rewards": one} if isinstance(one, list | tuple) else one for name, one in given.items()}
 
 
 class ModelConfig(Strict):
@@ -281,7 +308,7 @@ def validate(model: type[ConfigT], data: Mapping[str, Any], origin: str = "confi
 
 def _explain(model: type[BaseModel], item: Any) -> str:
     tagged = [str(part) for part in item["loc"]]
-    location = [part for part in tagged if not part.startswith(TAG)]
+    location = [part for part in tagged if not part.startswith((TAG, SCHEDULE))]
     key = ".".join(location)
     if item["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
         siblings = _keys_at(model, tagged[:-1])
@@ -294,8 +321,8 @@ def _explain(model: type[BaseModel], item: Any) -> str:
 
 def _keys_at(model: Any, location: Sequence[str]) -> list[str]:
     for part in location:
-        if part.startswith(TAG):  # which of several worlds
-            model = next(one for one in map(_bare, model.__args__) if f"{TAG}{one.kind}" == part)
+        if part.startswith((TAG, SCHEDULE)):  # which of several worlds, or of several schedules
+            model = next(_bare(one) for one in model.__args__ if any(part == mark.tag for mark in _marks(one)))
             continue
         fields = _fields(model)
         if part not in fields:
@@ -305,6 +332,10 @@ def _keys_at(model: Any, location: Sequence[str]) -> list[str]:
             if _fields(argument):
                 model = argument
     return list(_fields(model))
+
+
+def _marks(annotated: Any) -> list[Tag]:
+    return [mark for mark in getattr(annotated, "__metadata__", ()) if isinstance(mark, Tag)]
 
 
 def _bare(annotated: Any) -> Any:

@@ -1,15 +1,18 @@
 """From rows and rollouts to named rewards to one advantage per rollout: the part that all backends share.
 
-raw rewards -> conditions (eq. 8) -> optional rescaling -> weights by name -> GDPO or GRPO
+raw rewards -> conditions (eq. 8) -> quantiles -> weights by name -> families -> GDPO or GRPO -> cap -> clip -> veto
+
+What stands between conditions and method, and after it, is off unless configured: ``gdpo_nemo.signals``.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gdpo_nemo.conditioning import Condition, apply_conditions, check_conditions
 from gdpo_nemo.config import GdpoConfig, RewardConfig
@@ -17,6 +20,9 @@ from gdpo_nemo.errors import ConfigError, InputError, UnknownNameError
 from gdpo_nemo.rewards import Reward, build_reward, score_all
 from gdpo_nemo.rewards.own import OwnReward, load_function, source_file
 from gdpo_nemo.rewards.scoring import Scorer, is_failure
+from gdpo_nemo.signals.chain import Signals
+from gdpo_nemo.signals.quantile import Quantile, Quantiles
+from gdpo_nemo.signals.schedules import Schedule
 from gdpo_nemo.types import RewardVector, Rollout, Row
 
 if TYPE_CHECKING:
@@ -38,7 +44,7 @@ class Method:
         reward: the task's reward object, None without a task.
         scorer: calls the rewards of the user's own, None without any.
         names: the rewards in use, in the order of the K axis: the task's, then own ones.
-        weights: weight of each, same order.
+        weights: weight of each, same order: a number, or a schedule over the steps.
         ranges: name -> (lowest, highest) value that the reward can give, same order.
         scored: every reward that ``score`` gives, in use or not.
     """
@@ -61,7 +67,7 @@ class Method:
         self.scored = tuple(ranges)
         self.names = tuple(name for name in self.scored if not config.rewards or name in config.rewards)
         specs = {name: config.rewards[name] for name in self.names if name in config.rewards}
-        self.weights = tuple(specs[name].weight if name in specs else 1.0 for name in self.names)
+        self.weights: tuple[Any, ...] = tuple(specs[name].weight if name in specs else 1.0 for name in self.names)
         self.conditions = tuple(
             Condition(reward=name, on=gate.on, at_least=gate.at_least, else_value=gate.else_value)
             for name, spec in specs.items()
@@ -69,21 +75,25 @@ class Method:
         )
         self.ranges = {name: ranges[name] for name in self.names}
         check_conditions(self.names, self.conditions, ranges=self.ranges)
-        if config.method == "gdpo" and not config.scale_by_std:
-            raise ConfigError("gdpo.scale_by_std=false belongs to method grpo; GDPO always divides by the group's std")
-        if config.method == "grpo" and not config.batch_norm:
-            raise ConfigError("gdpo.batch_norm=false belongs to method gdpo; GRPO has no batch step")
-        if config.method == "gdpo" and config.kl_in_reward:
-            raise ConfigError(
-                f"gdpo.kl_in_reward={config.kl_in_reward:g} belongs to method grpo: the released GDPO normalises the "
-                "rewards alone. Set gdpo.kl_in_reward=0; a KL penalty in the loss is embedded.train.loss.kl_coef, or "
-                "NeMo RL's loss_fn.reference_policy_kl_penalty"
-            )
-        fields = GdpoConfig.model_fields
-        foreign = {"preference"} if config.method != "preference" else fields.keys() - OF_PREFERENCE
-        for key in fields:
-            if key in foreign and (value := getattr(config, key)) != fields[key].default:
-                raise ConfigError(f"gdpo.{key}={value} means nothing under method {config.method}; leave it out")
+        _check_options(config)
+        self.signals = self._signals(specs)
+
+    def _signals(self, specs: Mapping[str, RewardConfig]) -> Signals:
+        config = self.config
+        mapped = [name for name, spec in specs.items() if spec.normalise == "quantile"]
+        members = {member for family in config.families.values() for member in family.rewards}
+        as_they_are = set(self.names) if config.method == "grpo" else members
+        rescaled = as_they_are - set(mapped) if config.rescale_by_range else ()
+        return Signals(
+            self.names,
+            self.weights,
+            tuple(high - low if name in rescaled else 1.0 for name, (low, high) in self.ranges.items()),
+            config.families,
+            Quantiles(mapped, config.quantile) if mapped else None,
+            config.amplification_cap,
+            config.clip_advantage,
+            config.veto,
+        )
 
     def score(self, rows: Sequence[Row], rollouts: Sequence[Rollout]) -> list[RewardVector]:
         """Every reward of every rollout; ``rows[i]`` is the row that ``rollouts[i]`` answers.
@@ -152,28 +162,27 @@ class Method:
                 reward of that name.
 
         Raises:
-            InputError: ``kl_in_reward`` is set and there is no ``kl_B``; or the method has no advantages.
+            InputError: ``kl_in_reward`` is set and there is no ``kl_B``; a weight follows a schedule and there is no
+                ``step``; or the method has no advantages.
         """
         if self.config.method == "preference":
             raise InputError("method preference has pairs of responses and no advantages")
         from gdpo_nemo.advantages import diagnostics, gdpo, grpo, kl_in_reward
 
-        rewards_B_K = apply_conditions(rewards_B_K, self.names, self.conditions, ranges=self.ranges)
-        names, weights, logged_weights = self.names, self.weights, self.weights
-        if self.config.rescale_by_range:
-            widths = (highest - lowest for lowest, highest in self.ranges.values())
-            weights = tuple(weight / width for weight, width in zip(weights, widths, strict=True))
+        conditioned_B_K = apply_conditions(rewards_B_K, self.names, self.conditions, ranges=self.ranges)
+        names, logged = self.signals.columns, self.signals.logged_weights(step)
+        method_B_J, weights = self.signals.before(conditioned_B_K, group_ids_B, valid_B, step)
         if coef := self.config.kl_in_reward:
             if kl_B is None:
                 raise InputError(f"gdpo.kl_in_reward is {coef:g}, and the samples come without their KL (kl_B)")
-            names, logged_weights = (*names, kl_in_reward.NAME), (*logged_weights, -coef)
-            rewards_B_K, weights = kl_in_reward.with_penalty(rewards_B_K, weights, kl_B, coef)
-        health = diagnostics(rewards_B_K, group_ids_B, names=names, weights=logged_weights, valid_B=valid_B)
+            names, logged = (*names, kl_in_reward.NAME), (*logged, -coef)
+            method_B_J, weights = kl_in_reward.with_penalty(method_B_J, weights, kl_B, coef)
+        health = diagnostics(method_B_J, group_ids_B, names=names, weights=logged, valid_B=valid_B)
         if self.config.method == "gdpo":
             advantages_B = gdpo(
-                rewards_B_K,
+                method_B_J,
                 group_ids_B,
-                weights=self.weights,
+                weights=weights,
                 valid_B=valid_B,
                 ddof=self.config.ddof,
                 eps=self.config.eps,
@@ -181,34 +190,41 @@ class Method:
             )
         else:
             advantages_B = grpo(
-                rewards_B_K,
+                method_B_J,
                 group_ids_B,
                 weights=weights,
                 valid_B=valid_B,
                 ddof=self.config.ddof,
                 scale_by_std=self.config.scale_by_std,
             )
-        return advantages_B, health
-
-    def save(self, folder: Path) -> None:
-        """Write what the method has gathered over the run into a checkpoint's folder; nothing, as yet."""
-
-    def restore(self, folder: Path | None) -> None:
-        """Read what ``save`` wrote into a checkpoint's folder; None: the run begins."""
+        if self.signals.reshape:  # people follow a reward by its values, not by its places or its family's sum
+            values = diagnostics(conditioned_B_K, group_ids_B, names=self.names, valid_B=valid_B)
+            health = health.with_values(values.rewards)
+        advantages_B, cut = self.signals.after(advantages_B, rewards_B_K, health.amplification)
+        return advantages_B, replace(health, signals=self.signals.scheduled(step) | cut)
 
     def informative(
         self, rewards_B_K: Tensor, group_ids_B: Tensor, valid_B: Tensor | None = None, *, step: int | None = None
     ) -> Tensor:
-        """Rows [B] of groups that dynamic sampling keeps, by ``gdpo.dynamic_sampling``."""
+        """Rows [B] of groups that dynamic sampling keeps, by ``gdpo.dynamic_sampling``; arguments as ``advantages``."""
         from gdpo_nemo.advantages import informative
 
-        return informative(
-            apply_conditions(rewards_B_K, self.names, self.conditions, ranges=self.ranges),
-            group_ids_B,
-            weights=self.weights,
-            valid_B=valid_B,
-            criterion=self.config.dynamic_sampling,
-        )
+        conditioned_B_K = apply_conditions(rewards_B_K, self.names, self.conditions, ranges=self.ranges)
+        method_B_J, weights = self.signals.before(conditioned_B_K, group_ids_B, valid_B, step, keep=False)
+        criterion = self.config.dynamic_sampling
+        return informative(method_B_J, group_ids_B, weights=weights, valid_B=valid_B, criterion=criterion)
+
+    def save(self, folder: Path) -> None:
+        """Write what the method has gathered over the run into a checkpoint's folder."""
+        self.signals.save(folder)
+
+    def restore(self, folder: Path | None) -> None:
+        """Go on with what ``save`` wrote into a checkpoint's folder; None: the run begins.
+
+        Raises:
+            RunDirError: the checkpoint was written without it.
+        """
+        self.signals.restore(folder)
 
 
 def reward_ranges(config: GdpoConfig) -> dict[str, tuple[float, float]]:
@@ -228,6 +244,46 @@ def own_code(config: GdpoConfig) -> dict[str, Path]:
     """
     functions = {name: load_function(spec.fn, config.python_path) for name, spec in config.rewards.items() if spec.fn}
     return {name: path for name, function in functions.items() if (path := source_file(function)) is not None}
+
+
+def _check_options(config: GdpoConfig) -> None:
+    """Refuse what the chosen method does not have, and what would do nothing."""
+    mapped = any(spec.normalise for spec in config.rewards.values())
+    refused = {
+        "scale_by_std=false belongs to method grpo; GDPO always divides by the group's std": (
+            config.method == "gdpo" and not config.scale_by_std
+        ),
+        "batch_norm=false belongs to method gdpo; GRPO has no batch step": (
+            config.method == "grpo" and not config.batch_norm
+        ),
+        f"kl_in_reward={config.kl_in_reward:g} belongs to method grpo: the released GDPO normalises the rewards alone. "
+        "Set gdpo.kl_in_reward=0; a KL penalty in the loss is embedded.train.loss.kl_coef, or NeMo RL's "
+        "loss_fn.reference_policy_kl_penalty": config.method == "gdpo" and config.kl_in_reward > 0,
+        "amplification_cap bounds GDPO's batch step; with method grpo or batch_norm=false there is none": (
+            config.amplification_cap is not None and (config.method == "grpo" or not config.batch_norm)
+        ),
+        "families belong to method gdpo; GRPO adds all rewards up first, whatever family they are in": (
+            bool(config.families) and config.method == "grpo"
+        ),
+        "quantile says how windows move, and no reward has normalise: quantile; give it to one, or leave this out": (
+            config.quantile != Quantile() and not mapped
+        ),
+    }
+    if config.method == "preference":
+        for name, spec in config.rewards.items():
+            if spec.normalise or isinstance(spec.weight, Schedule):
+                raise ConfigError(
+                    f"gdpo.rewards.{name}: method preference ranks the values of a reward with a fixed weight; leave "
+                    "normalise out and give weight a number"
+                )
+    for text, is_so in refused.items():
+        if is_so:
+            raise ConfigError(f"gdpo.{text}")
+    fields = GdpoConfig.model_fields
+    foreign = {"preference"} if config.method != "preference" else fields.keys() - OF_PREFERENCE
+    for key in fields:
+        if key in foreign and (value := getattr(config, key)) != fields[key].default:
+            raise ConfigError(f"gdpo.{key}={value} means nothing under method {config.method}; leave it out")
 
 
 def _ranges(config: GdpoConfig, reward: Reward | None) -> dict[str, tuple[float, float]]:

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import torch
 
@@ -56,6 +56,7 @@ class Diagnostics:
         groups_alive: groups whose weighted sum is not 0 everywhere.
         amplification: sqrt(groups_total / groups_alive), 1 when none is alive.
         frac_conflict: share of scorable rows whose rewards pull in both directions.
+        signals: more numbers for the log, of what a configuration adds to the method.
     """
 
     rewards: Mapping[str, RewardDiagnostics]
@@ -63,6 +64,20 @@ class Diagnostics:
     groups_alive: int
     amplification: float
     frac_conflict: float
+    signals: dict[str, float] = field(default_factory=dict)
+
+    def with_values(self, values: Mapping[str, RewardDiagnostics]) -> Diagnostics:
+        """The same with mean, std and frac_missing of these rewards, whose columns the method saw mapped or added up.
+
+        A reward without a column of its own has no share of the advantage (NaN), and its own dead groups.
+        """
+        rewards = {
+            name: replace(one, advantage_share=math.nan)
+            if name not in self.rewards
+            else replace(self.rewards[name], mean=one.mean, std=one.std, frac_missing=one.frac_missing)
+            for name, one in values.items()
+        }
+        return replace(self, rewards={**rewards, **{n: one for n, one in self.rewards.items() if n not in values}})
 
     def as_metrics(self) -> dict[str, float]:
         """Flat names for a tracker; always the same keys, NaN where no row stands behind a value."""
@@ -77,7 +92,7 @@ class Diagnostics:
         metrics["groups/total"] = float(self.groups_total)
         metrics["advantage/amplification"] = self.amplification
         metrics["advantage/frac_conflict"] = self.frac_conflict
-        return metrics
+        return metrics | self.signals
 
 
 def diagnostics(

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from gdpo_nemo.conditioning import Condition
 from gdpo_nemo.errors import InputError, UnknownNameError
+from gdpo_nemo.signals.schedules import weights_at
 
 if TYPE_CHECKING:
     from gdpo_nemo.config import RunConfig
@@ -84,8 +85,8 @@ class Setting:
     rollouts: int | None = None
 
     @classmethod
-    def of(cls, config: RunConfig) -> Setting:
-        """How a configuration uses its rewards.
+    def of(cls, config: RunConfig, step: int | None = None) -> Setting:
+        """How a configuration uses its rewards, at a step (None: the last) where weights follow a schedule.
 
         Raises:
             GdpoError: as ``Method``.
@@ -94,7 +95,7 @@ class Setting:
 
         method, train = Method(config.gdpo), config.embedded.train
         return cls(
-            dict(zip(method.names, method.weights, strict=True)),
+            dict(zip(method.names, weights_at(method.weights, step or train.steps), strict=True)),
             method.ranges,
             method.conditions,
             config.gdpo.method,

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gdpo_nemo.errors import UnknownNameError
+from gdpo_nemo.signals.schedules import Schedule, weight_at
 
 WINDOW = 10
 START = 10
@@ -38,14 +39,14 @@ class Series:
     Attributes:
         steps: of the rows.
         metrics: name -> value per row, NaN where a row has none.
-        weights: reward in use -> weight.
+        weights: reward in use -> its weight at each row.
         ranges: reward -> declared (lowest, highest) value.
         watched: held-out metrics: rewards that are scored and should rise with those in use.
     """
 
     steps: NDArray[np.int64]
     metrics: Mapping[str, Array]
-    weights: Mapping[str, float]
+    weights: Mapping[str, Array]
     ranges: Mapping[str, tuple[float, float]]
     watched: tuple[str, ...] = ()
 
@@ -53,7 +54,7 @@ class Series:
     def of(
         cls,
         rows: Sequence[Mapping[str, Any]],
-        weights: Mapping[str, float],
+        weights: Mapping[str, float | Schedule],
         ranges: Mapping[str, tuple[float, float]],
         watched: Sequence[str] = (),
     ) -> Series:
@@ -68,10 +69,10 @@ class Series:
         return log.series()
 
     def rewards(self, pattern: str) -> Iterator[tuple[str, Array]]:
-        """The metric of every reward in use that logs it."""
-        for name in self.weights:
+        """The metric of every reward in use that logs it; NaN at rows at which its weight is 0."""
+        for name, weight_T in self.weights.items():
             if pattern.format(name) in self.metrics:
-                yield name, self.metrics[pattern.format(name)]
+                yield name, np.where(weight_T == 0, math.nan, self.metrics[pattern.format(name)])
 
 
 class Log:
@@ -79,7 +80,7 @@ class Log:
 
     def __init__(
         self,
-        weights: Mapping[str, float],
+        weights: Mapping[str, float | Schedule],
         ranges: Mapping[str, tuple[float, float]],
         watched: Sequence[str] = (),
     ) -> None:
@@ -110,7 +111,14 @@ class Log:
         """All rows so far, without a copy."""
         n = self._num_rows
         metrics = {key: values[:n] for key, values in self._metrics.items() if key != "step"}
-        return Series(self._steps[:n], metrics, self._used, self._ranges, self._watched)
+        steps = self._steps[:n]
+        weights = {
+            name: np.array([weight_at(weight, step) for step in steps.tolist()])
+            if isinstance(weight, Schedule)
+            else np.full(n, weight)
+            for name, weight in self._used.items()
+        }
+        return Series(steps, metrics, weights, self._ranges, self._watched)
 
 
 def not_finite(key: str) -> Rule:
@@ -128,7 +136,8 @@ def lost_reward(series: Series) -> Iterator[Finding]:
     """A reward that no rollout has, ``PATIENCE`` steps in a row."""
     for name, values_T in series.rewards("reward/{}/mean"):
         text = f"no rollout has {name}, {PATIENCE} steps in a row"
-        yield from _first(name, _in_a_row(np.isnan(values_T), PATIENCE), PATIENCE, text)
+        lost_T = np.isnan(values_T) & (series.weights[name] != 0)
+        yield from _first(name, _in_a_row(lost_T, PATIENCE), PATIENCE, text)
 
 
 def no_groups(series: Series) -> Iterator[Finding]:
@@ -154,13 +163,19 @@ def collapse(series: Series) -> Iterator[Finding]:
 
 
 def hack(series: Series) -> Iterator[Finding]:
-    """A held-out metric that fell so while the weighted sum of the rewards in use is no lower than at its best."""
-    parts = [series.weights[name] * values_T for name, values_T in series.rewards("reward/{}/mean")]
-    total_T = _level(np.sum(parts, axis=0)) if parts else np.full(len(series.steps), math.nan)
+    """A held-out metric that fell so while the weighted sum of the rewards in use is no lower than at its best.
+
+    The sum is of both rows with the weights of the later one: a weight that rises is no reward that rises.
+    """
+    means = {name: _logged(series, f"reward/{name}/mean") for name in series.weights}
+    levels = {name: _level(values_T) for name, logged in means.items() for values_T in logged}
     for name in series.watched:
         for values_T in _logged(series, f"reward/{name}/mean"):
             level_T, best_T, fallen_T = _fallen(series, name, values_T)
-            risen_T = total_T >= total_T[_argbest(level_T)]
+            at = _argbest(level_T)
+            gains = [series.weights[used] * (one_T - one_T[at]) for used, one_T in levels.items()]
+            counts = [series.weights[used] != 0 for used in levels]
+            risen_T = np.sum(np.where(counts, gains, 0.0), axis=0) >= 0 if gains else np.zeros(len(fallen_T), bool)
             text = f"{name} fell from {{:.3g}} to {{:.3g}} while the rewards in use rose"
             yield from _first(name, fallen_T & risen_T, WINDOW, text, best_T, level_T)
 

@@ -255,7 +255,7 @@ def _shared(config: Mapping[str, Any]) -> dict[str, Any]:
 def _grading(gdpo: Mapping[str, Any]) -> dict[str, Any]:
     """What decides the rows and their raw rewards, the same in all arms; the rest of the block is the method."""
     own = {
-        name: {key: value for key, value in spec.items() if key not in ("weight", "condition")}
+        name: {key: value for key, value in spec.items() if key not in ("weight", "condition", "normalise")}
         for name, spec in gdpo["rewards"].items()
         if spec.get("fn") or spec.get("judge")
     }

@@ -8,6 +8,7 @@ from gdpo_nemo.errors import UnknownNameError
 from gdpo_nemo.health.monitor import DEFAULT, RULES, alarms, last_healthy
 from gdpo_nemo.health.rules import Series
 from gdpo_nemo.run_dir import RunDir
+from gdpo_nemo.signals.schedules import Curriculum, Linear
 from gdpo_nemo.suite.command_line import execute
 
 RANGES = {"format": (0.0, 1.0), "correct": (-3.0, 3.0)}
@@ -92,6 +93,24 @@ def test_a_hack_needs_both_the_fall_of_the_metric_and_the_rise_of_the_rewards():
     both = healthy(**falls, **{"reward/format/mean": lambda step: 1 - step / 60})
     assert [alarm.rule for alarm in raised(both, weights)] == ["collapse"]
     assert raised(healthy(**falls), weights, watched=()) == []
+
+
+def test_a_reward_whose_weight_is_0_as_yet_is_not_in_use_as_yet():
+    late = {"format": 1.0, "correct": Curriculum(start_step=31)}
+    falls = {"reward/correct/mean": lambda step: 3.0 if step <= 10 else -3.0}
+    assert "collapse" in [alarm.rule for alarm in raised(healthy(**falls), watched=())]
+    assert "collapse" not in [alarm.rule for alarm in raised(healthy(**falls), late, watched=())]
+    for step, weights, expected in ((5, None, 10), (5, late, 35), (40, late, 45)):
+        lost = healthy(**{"reward/correct/mean": after(step, math.nan, 1.0)})
+        [alarm] = raised(lost, weights, names=["lost_reward"])
+        assert alarm.step == expected
+
+
+def test_a_weight_that_rises_is_no_reward_that_rises():
+    rows = healthy(**{"reward/correct/mean": lambda step: 2.0 - step / 20, "reward/format/mean": lambda s: 1 - s / 600})
+    rising = {"format": Linear(start=1.0, end=9.0, last_step=STEPS), "correct": 0.0}
+    assert raised(rows, rising, names=["hack"]) == []
+    assert raised(healthy(**{"reward/correct/mean": lambda step: 2.0 - step / 20}), rising, names=["hack"])
 
 
 def test_an_alarm_does_not_depend_on_what_comes_later():

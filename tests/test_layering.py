@@ -19,6 +19,7 @@ LEVELS = {
     "types": 0,
     "randomness": 0,
     "templates": 0,
+    "terminal": 0,
     "advantages": 1,
     "composing": 1,
     "conditioning": 1,
@@ -29,6 +30,7 @@ LEVELS = {
     "prompts": 1,
     "rewards": 1,
     "sandbox": 1,
+    "signals": 1,
     "stats": 1,
     "config": 2,
     "method": 2,
@@ -62,6 +64,7 @@ SAME_LEVEL = {
     ("prompts", "data"),
     ("rewards", "data"),  # a reward reads the gold as the data set publishes it
     ("rewards", "sandbox"),  # a program is judged by running it
+    ("signals", "advantages"),
     ("source", "config"),
     ("source", "worlds"),
     ("templates", "errors"),

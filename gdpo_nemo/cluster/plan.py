@@ -19,12 +19,14 @@ from gdpo_nemo.cluster.rules import Opinion, Violation
 from gdpo_nemo.cluster.settings import DTENSOR, MEGATRON, VLLM, Settings
 from gdpo_nemo.config import GdpoConfig
 from gdpo_nemo.method import Method
+from gdpo_nemo.terminal import listing, sentences, table
 
 # Rows of the paper's training sets. They are not redistributed: docs/nemo-rl.md says where each one comes from.
 TRAINING_DATA = {
     "tool_calling": "ToolRL's rlla_4k, about 4,000 rows, a few MB",
     "math_length": "DeepScaleR-Preview, about 40,300 rows, below 100 MB",
     "code_reasoning": "Eurus-2-RL-Data, train.parquet of 1.72 GB, of which 26,758 rows are code",
+    "gsm8k": "openai/gsm8k, 7,473 rows, a few MB",
 }
 
 
@@ -164,7 +166,7 @@ def _head(run: ClusterRun, s: Settings, data: Mapping[str, Any]) -> Iterator[str
     estimator = "k1 in the reward" if run.gdpo.kl_in_reward else s["loss_fn.reference_policy_kl_type"]
     weighted = [f"{name} x {weight:g}" for name, weight in data["rewards"].items()]
     yield f"{run.gdpo.task or 'own rewards'}, {s['grpo.adv_estimator.name']}, {s.model}"
-    yield _listing(
+    yield listing(
         [
             ("NeMo RL", run.source),
             ("rewards", ", ".join(weighted)),
@@ -205,7 +207,7 @@ def _cost_text(s: Settings, gpu: Gpu, price: cost.Cost | None) -> Iterator[str]:
         return
     hours = ", ".join(f"{name} {value:,.0f}" for name, value in price.gpu_hours.items())
     yield "cost, an estimate with every sample at its full length"
-    yield _listing(
+    yield listing(
         [
             (
                 "tokens",
@@ -238,11 +240,13 @@ def _asked_text(opinions: Sequence[Opinion]) -> Iterator[str]:
 
 def _verdict(against: Sequence[Violation]) -> str:
     if not against:
-        return (
-            "Nothing speaks against this run. Memory, time and cost are estimates. "
-            "Not looked at: TORCH_CUDA_ARCH_LIST, which Megatron needs in the job's environment (NGC images set it)."
+        return sentences(
+            [
+                "Nothing speaks against this run. Memory, time and cost are estimates. Not looked at: "
+                "TORCH_CUDA_ARCH_LIST, which Megatron needs in the job's environment (NGC images set it)."
+            ]
         )
-    return "This run would fail:\n" + "\n".join(f"  {violation}" for violation in against)
+    return f"This run would fail:\n{sentences(map(str, against), '  ')}"
 
 
 def _memory_violations(nemo: Mapping[str, Any], gpu: Gpu) -> list[Violation]:
@@ -280,12 +284,7 @@ def _with(nemo: Mapping[str, Any], key: str, value: Any) -> dict[str, Any]:
 
 
 def _lines(lines: Sequence[Line]) -> str:
-    return _listing([(line.name, f"{_gib(line.num_bytes):>9}  {line.assumption}") for line in lines])
-
-
-def _listing(pairs: Sequence[tuple[str, str]]) -> str:
-    width = max(len(label) for label, _ in pairs)
-    return "\n".join(f"  {label.ljust(width)}  {value}" for label, value in pairs if value)
+    return table([[line.name, f"{_gib(line.num_bytes):>9}", line.assumption] for line in lines])
 
 
 def _gib(num_bytes: float) -> str:

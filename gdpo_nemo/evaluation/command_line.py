@@ -25,6 +25,7 @@ from gdpo_nemo.evaluation.engine import IncompleteError, Settings, evaluate, hea
 from gdpo_nemo.evaluation.pacing import Pace
 from gdpo_nemo.evaluation.sampling import Sampler, SamplingParams
 from gdpo_nemo.evaluation.store import EvaluationStore
+from gdpo_nemo.terminal import table
 
 EXIT_INTERRUPTED = 130
 EXIT_CODES = """\
@@ -228,10 +229,10 @@ def numbers_table(results: Results) -> str:
             rows.append((benchmark, number.name, value, low_high or "-", *map(str, counts)))
     if len(rows) == 1:
         return "no result"
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     kinds = {number.interval for numbers in results.values() for number in numbers if number.interval}
-    return "\n".join([*lines, *sorted({f"interval: {100 * kind.level:g} %, {kind.method}" for kind in kinds})])
+    return "\n".join(
+        [table(rows, indent=""), *sorted({f"interval: {100 * kind.level:g} %, {kind.method}" for kind in kinds})]
+    )
 
 
 def _short(value: float) -> str:

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Sequence
 from gdpo_nemo.report.captions import SYNTHETIC
 from gdpo_nemo.report.grid import Grid, Text, grid
 from gdpo_nemo.report.table import Table
+from gdpo_nemo.terminal import WIDTH, sentences, table_rows
 
-TEXT_WIDTH = 100
 CSV_FIELDS = (
     "model", "arm", "label", "column", "title", "unit", "paper", "band_low", "band_high", "value", "low", "high",
     "level", "method", "iqm", "verdict", "seeds", "seeds_planned", "seed_list", "questions", "samples", "ungraded",
@@ -33,9 +33,8 @@ def to_text(table: Table) -> str:
     words = grid(table)
     lines = [[(block.name, row) for row in block.rows] for block in words.blocks]
     cells = [list(words.headings), *([_marked(text, "{}*") for text in row] for rows in lines for _, row in rows)]
-    widths = [max(len(line[i]) for line in cells) for i in range(len(words.headings))]
-    printed = ["  ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)).rstrip() for line in cells]
-    rule = "-" * max(map(len, printed))
+    printed = ["\n".join(row) for row in table_rows(cells, indent="")]
+    rule = "-" * max(len(line) for row in printed for line in row.splitlines())
     body, at = [rule, printed[0], rule], 1
     for block in words.blocks:
         body += [block.name] if block.name else []
@@ -44,7 +43,7 @@ def to_text(table: Table) -> str:
     blocks = [SYNTHETIC] if table.synthetic else []
     blocks += [table.title]
     blocks += _text_list(POWER, table.power)
-    blocks += ["\n".join([*body, rule]), textwrap.fill(_caption(table, "*"), TEXT_WIDTH)]
+    blocks += ["\n".join([*body, rule]), textwrap.fill(_caption(table, "*"), WIDTH)]
     blocks += _text_list(CLAIMS, table.claims)
     blocks += _text_list(MISSING, table.missing)
     blocks += _text_list(DEVIATIONS, [f"{name}: {text}" for name, text in table.deviations])
@@ -181,8 +180,7 @@ def _columns(words: Grid) -> range:
 
 
 def _text_list(title: str, items: Sequence[str]) -> list[str]:
-    lines = [textwrap.fill(item, TEXT_WIDTH, initial_indent="  ", subsequent_indent="    ") for item in items]
-    return ["\n".join([f"{title}:", *lines])] if items else []
+    return [f"{title}:\n{sentences(items, '  ')}"] if items else []
 
 
 def _markdown_list(title: str, items: Sequence[str]) -> list[str]:

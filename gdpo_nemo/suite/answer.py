@@ -1,4 +1,4 @@
-"""What a command gives back, and plain text tables."""
+"""What a command gives back."""
 
 from __future__ import annotations
 
@@ -20,18 +20,6 @@ class Answer:
     text: str
     data: Any
     exit_code: int = 0
-
-
-def table(rows: Sequence[Sequence[str]], indent: str = "  ") -> str:
-    """Rows of cells as aligned lines."""
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))] if rows else []
-    lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
-    return "\n".join(f"{indent}{line}".rstrip() for line in lines)
-
-
-def listing(pairs: Sequence[tuple[str, str]], indent: str = "  ") -> str:
-    """Labelled values, one a line."""
-    return table([[label, value] for label, value in pairs if value], indent)
 
 
 def shortened(names: Sequence[str], limit: int = 6) -> str:

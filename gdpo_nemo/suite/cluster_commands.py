@@ -18,9 +18,10 @@ from gdpo_nemo.errors import ConfigError, PrerequisiteError, UsageError
 from gdpo_nemo.launch.job import MODULE
 from gdpo_nemo.method import Method, own_code
 from gdpo_nemo.run_dir import RunDir
-from gdpo_nemo.suite.answer import Answer, table
+from gdpo_nemo.suite.answer import Answer
 from gdpo_nemo.suite.cluster_targets import Request, Target, compose
 from gdpo_nemo.suite.programs import all_programs
+from gdpo_nemo.terminal import table
 
 REHEARSAL_STEPS = 3
 

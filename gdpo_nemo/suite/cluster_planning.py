@@ -11,6 +11,7 @@ from gdpo_nemo.cluster.plan import ClusterPlan, plan_cluster
 from gdpo_nemo.errors import UnknownNameError, UsageError
 from gdpo_nemo.suite.answer import Answer
 from gdpo_nemo.suite.cluster_targets import SCALE, Request, Target, compose
+from gdpo_nemo.terminal import sentences
 
 
 def plan(request: Request) -> Answer:
@@ -56,7 +57,7 @@ def _matrix(
         f"seeds {', '.join(map(str, seeds))}. About {hours:,.0f} GPU-hours on {GPUS[request.gpu].name}. "
         "One arm of each model is shown; the others need the same."
     )
-    return closing, matrix
+    return sentences([closing]), matrix
 
 
 def _answer(plans: Sequence[ClusterPlan], shown: Sequence[ClusterPlan], closing: str, matrix: dict[str, Any]) -> Answer:

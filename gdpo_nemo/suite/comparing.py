@@ -9,7 +9,8 @@ from typing import Any
 
 from gdpo_nemo.errors import UsageError
 from gdpo_nemo.run_dir import RunDir, differing_keys
-from gdpo_nemo.suite.answer import Answer, table
+from gdpo_nemo.suite.answer import Answer
+from gdpo_nemo.terminal import table
 
 LONGEST_VALUE = 48
 PARTS = {"config": "configuration", "provenance": "what produced it", "result": "result"}

@@ -12,7 +12,8 @@ from typing import Any
 
 from gdpo_nemo import provenance
 from gdpo_nemo.errors import PrerequisiteError
-from gdpo_nemo.suite.answer import Answer, table
+from gdpo_nemo.suite.answer import Answer
+from gdpo_nemo.terminal import sentences, table
 
 NEEDS: dict[str, tuple[tuple[str, ...], str]] = {
     "run at embedded scale": (("torch", "transformers", "tokenizers", "safetensors", "tqdm"), "embedded"),
@@ -54,7 +55,7 @@ def answer(options: argparse.Namespace) -> Answer:
     found = [_machine(), *map(_modules, NEEDS), _gpu(), _nemo_rl(), _git()]
     found.append(Finding("run programs of models", sandbox.chosen is not None, sandbox.lines()[-1]))
     lines = table([["ok" if one.ok else "--", one.name, one.text] for one in found])
-    layers = "\n".join(f"  {line}" for line in sandbox.lines())
+    layers = sentences(sandbox.lines(), "  ")
     data: dict[str, Any] = {
         "findings": [vars(one) for one in found],
         "sandbox": json.loads(sandbox.to_json()),

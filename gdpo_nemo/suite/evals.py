@@ -10,6 +10,7 @@ from pathlib import Path
 
 from gdpo_nemo.errors import PrerequisiteError, UnknownNameError
 from gdpo_nemo.suite.programs import programs_root
+from gdpo_nemo.terminal import listing
 
 COMMAND = "eval"
 
@@ -35,8 +36,8 @@ def run(arguments: Sequence[str]) -> int:
     """
     found = scripts()
     if not arguments or arguments[0] in ("-h", "--help"):
-        lines = [f"  {name:<16} {_summary(script)}" for name, script in found.items()]
-        print("\n".join(["usage: gdpo eval NAME ...", "", *lines, "", "gdpo eval NAME --help shows what each takes"]))
+        listed = listing([(name, _summary(script)) for name, script in found.items()])
+        print(f"usage: gdpo eval NAME ...\n\n{listed}\n\ngdpo eval NAME --help shows what each takes")
         return 0
     name, *rest = arguments
     if name not in found:

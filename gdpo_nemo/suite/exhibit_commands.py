@@ -13,6 +13,7 @@ from gdpo_nemo.suite.answer import Answer, shortened
 from gdpo_nemo.suite.experiment import Experiment
 from gdpo_nemo.suite.grid import parse_seeds
 from gdpo_nemo.suite.reporting import written
+from gdpo_nemo.terminal import sentences
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -108,4 +109,4 @@ def check_exhibits(
     elif statuses.count("supported") < len(statuses) or set(cells) - {"reproduced"}:
         exit_code = OutsideBandError.exit_code
     data = {"as_in_the_paper": exit_code == 0, "cells": cells, "claims": statuses, "missing": missing}
-    return Answer("\n".join(lines), data, exit_code)
+    return Answer(sentences(lines), data, exit_code)

@@ -12,9 +12,10 @@ from gdpo_nemo.errors import PrerequisiteError, UnknownNameError, UsageError
 from gdpo_nemo.randomness import stream
 from gdpo_nemo.report.spec import Column, ReportSpec
 from gdpo_nemo.suite import exhibits, programs
-from gdpo_nemo.suite.answer import Answer, listing
+from gdpo_nemo.suite.answer import Answer
 from gdpo_nemo.suite.experiment import EMBEDDED, Experiment
 from gdpo_nemo.suite.grid import Selection
+from gdpo_nemo.terminal import listing, sentences
 
 KEY = re.compile(r"(?P<exhibit>[^:/]+):(?P<model>[^/]+)/(?P<arm>[^/]+)/(?P<column>[^/]+)")
 SHOWN = 3
@@ -245,7 +246,7 @@ def _text(data: dict[str, Any], column: Column) -> str:
         ("computed as", data["computed_as"]),
     ]
     blocks = [data["key"] + (" SYNTHETIC, not a result" if data["synthetic"] else ""), data["title"], listing(pairs)]
-    blocks += [f"claim {line}" for line in data["claims"]]
+    blocks.append(sentences(f"claim {line}" for line in data["claims"]))
     for run in data["runs"]:
         blocks.append(f"\nrun {run['path']}: {run['state']}")
         shown = [(name, _short(run.get(name))) for name in ("config", "provenance", "evaluation", "benchmark", "grader",
@@ -260,7 +261,7 @@ def _text(data: dict[str, Any], column: Column) -> str:
         pairs += [("values", _short(sample["values"])), ("reasons", _short(sample["reasons"]))]
         pairs += [("response at", sample["response_at"] or ""), ("score at", sample["score_at"] or "")]
         blocks.append(listing(pairs))
-    return "\n".join(blocks)
+    return "\n".join(filter(None, blocks))
 
 
 def _short(value: object) -> str:

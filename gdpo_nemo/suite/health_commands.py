@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 from gdpo_nemo.errors import UsageError
 from gdpo_nemo.run_dir import RunDir
 from gdpo_nemo.suite import programs
-from gdpo_nemo.suite.answer import Answer, table
+from gdpo_nemo.suite.answer import Answer
 from gdpo_nemo.suite.grid import Selection, resolve, split_names
+from gdpo_nemo.terminal import sentences, table
 
 if TYPE_CHECKING:
     from gdpo_nemo.config import RunConfig
@@ -161,9 +162,9 @@ def _text(health: Health, advice: Sequence[Advice], setting: Setting, sampled: P
         parts.append(f"Pairs, inside groups\n{table(_pair_rows(health))}")
     if sampled:
         parts.append(f"Cost (sampling took {sampled.sample_s:.1f} s)\n{table(_cost_rows(sampled.costs))}")
-    marks = {"unusable": "!!", "act": "! ", "note": "  "}
-    lines = [f"  {marks[line.level]} {line.text}" for line in advice] or ["     nothing stands out"]
-    return "\n\n".join([*parts, "\n".join(["Advice", *lines])])
+    marks = {"unusable": "!!", "act": "!", "note": ""}
+    lines = [[marks[line.level], line.text] for line in advice] or [["", "nothing stands out"]]
+    return "\n\n".join([*parts, f"Advice\n{table(lines)}"])
 
 
 def _head(health: Health) -> str:
@@ -173,11 +174,11 @@ def _head(health: Health) -> str:
     lines = [f"{health.source}: {health.num_rollouts} rollouts in {health.num_groups} groups of {size}"]
     if left_out:
         lines.append(f"  {left_out} rollouts are masked or a reward failed on them: they are in no advantage")
-    return "\n".join([*lines, *(f"  {note}" for note in health.notes)])
+    return "\n".join([*lines, sentences(health.notes, "  ")]).rstrip()
 
 
 def _reward_rows(health: Health) -> list[list[str]]:
-    head = ["", "weight", "range", "seen", "mean", "variance", "in groups", "5-50-95 %", "missing", "constant", "ceiling", "floor"]  # noqa: E501  # fmt: skip
+    head = ["", "weight", "range", "seen", "mean", "variance", "in groups", "5 50 95 %", "missing", "constant", "ceiling", "floor"]  # noqa: E501  # fmt: skip
     rows = [head]
     for one in health.rewards:
         rows.append([

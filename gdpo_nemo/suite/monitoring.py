@@ -12,8 +12,9 @@ from gdpo_nemo.errors import RunDirError
 from gdpo_nemo.health.monitor import DEFAULT, RULES, Alarm, alarms, last_healthy
 from gdpo_nemo.health.rules import Series
 from gdpo_nemo.run_dir import RunDir
-from gdpo_nemo.suite.answer import Answer, table
+from gdpo_nemo.suite.answer import Answer
 from gdpo_nemo.suite.grid import split_names
+from gdpo_nemo.terminal import table
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

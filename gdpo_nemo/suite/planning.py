@@ -6,9 +6,10 @@ import importlib.util
 import os
 from typing import Any, Literal
 
-from gdpo_nemo.suite.answer import Answer, listing
+from gdpo_nemo.suite.answer import Answer
 from gdpo_nemo.suite.grid import Grid, Run, Selection, resolve
 from gdpo_nemo.suite.progress import duration
+from gdpo_nemo.terminal import listing
 
 REQUIRED = ("torch", "transformers", "tokenizers", "safetensors", "tqdm", "matplotlib")
 INSTALL = "pip install 'gdpo-nemo[embedded,report]'"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,11 +10,11 @@ from typing import Any
 from gdpo_nemo.errors import PrerequisiteError, UsageError
 from gdpo_nemo.report.spec import Column, Exhibit, ReportSpec
 from gdpo_nemo.suite import exhibits, programs
-from gdpo_nemo.suite.answer import Answer, table
+from gdpo_nemo.suite.answer import Answer
 from gdpo_nemo.suite.experiment import EMBEDDED
 from gdpo_nemo.suite.grid import Selection
+from gdpo_nemo.terminal import sentences, table_rows
 
-WIDTH = 100
 NOTE = (
     "Power 0.8 at the 95 % level, paired by seed and question. 'seeds needed': the fewest that find an effect of the "
     "paper's size. Measured: from the spread of the finished runs. Stated: --spread, the standard deviation of one "
@@ -98,8 +97,10 @@ def power(chosen: Sequence[tuple[str, Sequence[ReportSpec]]], spread: float | No
                 row["spread"],
             ]
         )
-    printed = [f"\n{heads[i]}\n{line}" if i in heads else line for i, line in enumerate(table(lines).splitlines())]
-    return Answer("\n".join([*printed, "", textwrap.fill(NOTE, WIDTH)]), rows)
+    printed = [
+        f"\n{heads[i]}\n{line}" if i in heads else line for i, line in enumerate(map("\n".join, table_rows(lines)))
+    ]
+    return Answer("\n".join([*printed, "", sentences([NOTE])]), rows)
 
 
 def _needed(

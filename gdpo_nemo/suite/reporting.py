@@ -13,6 +13,7 @@ from gdpo_nemo.report.spec import ReportSpec
 from gdpo_nemo.suite import exhibits
 from gdpo_nemo.suite.answer import Answer, shortened
 from gdpo_nemo.suite.grid import Selection, bases, check_comparable
+from gdpo_nemo.terminal import sentences
 
 if TYPE_CHECKING:
     from gdpo_nemo.report.builder import Report
@@ -71,7 +72,7 @@ def check(selection: Selection) -> Answer:
         lines.append(f"cannot judge everything yet: {absent}; `run` does what is missing")
     elif statuses.count("supported") < len(statuses):
         exit_code = OutsideBandError.exit_code
-    return Answer("\n".join(lines), {"supported": exit_code == 0, **_as_data(built)}, exit_code)
+    return Answer(sentences(lines), {"supported": exit_code == 0, **_as_data(built)}, exit_code)
 
 
 def embedded_spec(selection: Selection) -> ReportSpec:
@@ -116,8 +117,9 @@ def _build(spec: ReportSpec, folder: Path, page: bool = False) -> Report:
 def written(folder: Path, built: Report) -> Answer:
     """A report as the answer of a command."""
     files = sorted(path.name for path in folder.iterdir())
+    listed = f"Files in {folder}: {', '.join(files)}"
     data = {"path": str(folder), "files": files, **_as_data(built)}
-    return Answer(f"{built.text.rstrip()}\n\nFiles in {folder}: {', '.join(files)}", data)
+    return Answer(f"{built.text.rstrip()}\n\n{sentences([listed])}", data)
 
 
 def _as_data(built: Report) -> dict[str, Any]:

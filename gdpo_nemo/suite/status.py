@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import math
-import textwrap
 from collections.abc import Sequence
-from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 from gdpo_nemo.run_dir import RunDir, RunTree
 from gdpo_nemo.suite import exhibits
-from gdpo_nemo.suite.answer import Answer, listing, table
+from gdpo_nemo.suite.answer import Answer
 from gdpo_nemo.suite.grid import Selection, bases, total_steps
 from gdpo_nemo.suite.programs import Program, all_programs
-
-WORDS_WIDTH = 64
+from gdpo_nemo.terminal import listing, table
 
 
 def status(selection: Selection) -> Answer:
@@ -82,18 +79,9 @@ def _listed(row: dict[str, Any]) -> str:
             ", ".join(f"{scale} (seeds {', '.join(map(str, seeds))})" for scale, seeds in row["scales"].items()),
         ),
         ("arms", ", ".join(arm["name"] for arm in row["arms"] if arm["default"])),
-        *zip_longest(["with --arms all"], textwrap.wrap(", ".join(extra), WORDS_WIDTH), fillvalue=""),
+        ("with --arms all", ", ".join(extra)),
         ("script", row["script"]),
         ("runs", "; ".join(f"{run['finished']} of {run['runs']} finished in {run['path']}" for run in row["runs"])),
     ]
-    shown = [
-        [name, state, line]
-        for one in row["exhibits"]
-        for name, state, line in zip_longest(
-            [one["name"]],
-            [one["state"]],
-            textwrap.wrap(f"{one['title']}; needs {one['needs']}", WORDS_WIDTH),
-            fillvalue="",
-        )
-    ]
+    shown = [[one["name"], one["state"], f"{one['title']}; needs {one['needs']}"] for one in row["exhibits"]]
     return f"{row['name']}: {row['title']}\n{listing(pairs)}\n{table(shown, indent='    ')}"

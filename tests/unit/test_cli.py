@@ -28,7 +28,7 @@ def here(tmp_path, monkeypatch):
         ("helth", "Did you mean 'health'?"),
         ("tabel1", "did you mean `gdpo report table1`?"),
         ("plan tool_caling", "Did you mean 'tool_calling'?"),
-        ("report tabel1", "Did you mean 'table1'? Known: code_reasoning, math_length, tool_calling, table5"),
+        ("report tabel1", "Did you mean 'table1'? Known: code_reasoning"),
         ("check figrue4", "Did you mean 'figure4'?"),
         ("power tabel1", "Did you mean 'table1'?"),
         ("explain tabel1:tiny/gdpo/format", "Did you mean 'table1'?"),

@@ -67,7 +67,7 @@ def test_another_order_is_outside_the_band_and_every_claim_is_listed(call, tmp_p
     write(tmp_path / "runs", AS_IN_THE_PAPER | {"gdpo": 0.5})
     code, output = call("check tool_calling")
     assert code == 4
-    lines = output.out.splitlines()
+    lines = output.out.replace("\n  ", " ").splitlines()
     assert len(lines) == 7
     assert all("difference" in line and "[" in line and f"n = 3 x {QUESTIONS}" in line for line in lines[:6])
     assert lines[6].startswith("4 of 6 claims supported")

@@ -1,0 +1,90 @@
+"""Text for a terminal: tables, lists and sentences of at most 100 columns, without colour or box drawing."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Iterable, Sequence
+
+WIDTH = 100
+GAP = "  "
+TOGETHER = re.compile(r"\[[^][]{,24}\]|\d %|\d x \d")  # an interval, a share, a size: each stays on one line
+KEPT_SPACE = "\N{NO-BREAK SPACE}"
+
+
+def table(rows: Sequence[Sequence[str]], indent: str = "  ") -> str:
+    """Rows of cells as aligned lines.
+
+    Where they are wider than ``WIDTH``, cells go on below themselves, in the columns where this takes the fewest lines
+    in all cells together. Words are never broken, so a path that is longer than the line makes it longer.
+    """
+    return "\n".join("\n".join(lines) for lines in table_rows(rows, indent))
+
+
+def table_rows(rows: Sequence[Sequence[str]], indent: str = "  ") -> list[list[str]]:
+    """The lines of each row of ``table``."""
+    if not rows:
+        return []
+    kept = [list(map(_kept, row)) for row in rows]
+    widths = _fitted(kept, WIDTH - len(indent) - len(GAP) * (len(rows[0]) - 1))
+    printed = []
+    for row in kept:
+        cells = [_wrapped(cell, width) for cell, width in zip(row, widths, strict=True)]
+        height = max(map(len, cells))
+        lines = zip(*([*cell, *[""] * (height - len(cell))] for cell in cells), strict=True)
+        printed.append([_line(line, widths, indent) for line in lines])
+    return printed
+
+
+def listing(pairs: Sequence[tuple[str, str]], indent: str = "  ") -> str:
+    """Labelled values, one below the other; those without a value are left out."""
+    return table([[label.replace(" ", KEPT_SPACE), value] for label, value in pairs if value], indent)
+
+
+def sentences(items: Iterable[str], indent: str = "") -> str:
+    """Sentences, each on lines of its own."""
+    lines = []
+    for item in items:
+        first, *rest = _wrapped(_kept(item), WIDTH - len(indent) - len(GAP)) or [""]
+        lines += [f"{indent}{first}", *(f"{indent}{GAP}{line}" for line in rest)]
+    return _printed("\n".join(lines))
+
+
+def _line(cells: Sequence[str], widths: Sequence[int], indent: str) -> str:
+    padded = (cell.ljust(width) for cell, width in zip(cells, widths, strict=True))
+    return _printed(f"{indent}{GAP.join(padded)}".rstrip())
+
+
+def _kept(text: str) -> str:
+    return TOGETHER.sub(lambda match: match[0].replace(" ", KEPT_SPACE), text)
+
+
+def _printed(text: str) -> str:
+    return text.replace(KEPT_SPACE, " ")
+
+
+def _wrapped(cell: str, width: int) -> list[str]:
+    if len(cell) <= width:
+        return [cell]
+    return textwrap.wrap(cell, width, break_long_words=False, break_on_hyphens=False)
+
+
+def _fitted(rows: Sequence[Sequence[str]], room: int) -> list[int]:
+    """A width for each column, as wide as its cells or, where the room does not allow it, as its longest word."""
+    columns = list(zip(*rows, strict=True))
+    least = [max(len(word) for cell in column for word in cell.split(" ")) for column in columns]
+    least[-1] = min(least[-1], room // 3)  # nothing stands to the right of what is longer
+    widths = [max(low, min(max(map(len, column)), room)) for low, column in zip(least, columns, strict=True)]
+    heights = [_height(column, width) for column, width in zip(columns, widths, strict=True)]
+    while sum(widths) > room:
+        narrower = {i: _height(columns[i], width - 1) for i, width in enumerate(widths) if width > least[i]}
+        if not narrower:
+            break
+        chosen = min(narrower, key=lambda i: (narrower[i] - heights[i], -widths[i]))
+        widths[chosen] -= 1
+        heights[chosen] = narrower[chosen]
+    return widths
+
+
+def _height(column: Sequence[str], width: int) -> int:
+    return sum(len(_wrapped(cell, width)) for cell in column)

@@ -1,0 +1,41 @@
+import pytest
+
+from gdpo_nemo.terminal import WIDTH, listing, sentences, table
+
+
+def test_what_fits_is_aligned_and_not_changed():
+    assert table([["a", "bb"], ["ccc", "d"]]) == "  a    bb\n  ccc  d"
+    assert listing([("one", "1"), ("none", ""), ("three", "3")], indent="") == "one    1\nthree  3"
+    assert table([]) == ""
+
+
+def test_a_wide_table_goes_on_below_where_that_takes_the_fewest_lines():
+    words = " ".join(["word"] * 30)
+    text = table([["name", "about", "n"], ["a b", words, "3 x 5"], ["c d", "short", "3 x 5"]], indent="")
+    lines = text.splitlines()
+    assert max(map(len, lines)) <= WIDTH
+    assert [line[:3].strip() for line in lines] == ["nam", "a b", "", "c d"]
+    assert lines[1].endswith("3 x 5") and lines[2].startswith(" " * 6 + "word")
+    assert text.split().count("word") == 30
+
+
+def test_an_interval_stays_on_one_line():
+    cells = [f"4{i}.5 [41.0, 59.0] (3 of them ungraded)" for i in range(4)]
+    lines = table([["arm", *cells]], indent="").splitlines()
+    assert max(map(len, lines)) <= WIDTH and len(lines) > 1
+    assert sum(line.count("[41.0, 59.0]") for line in lines) == 4
+
+
+def test_a_path_is_never_broken():
+    path = "/".join(["folder"] * 20)
+    assert table([["at", path], ["", "x"]]).splitlines()[0].endswith(path)
+    listed = listing([("answer at", f"{path} or so"), ("n", "3")], indent="")
+    assert listed == f"answer at  {path}\n           or so\nn          3"
+    assert path in sentences([f"written to {path} just now"])
+
+
+@pytest.mark.parametrize("indent", ["", "  "])
+def test_sentences_go_on_below_themselves(indent):
+    lines = sentences(["a " * 80, "b"], indent).splitlines()
+    assert max(map(len, lines)) <= WIDTH
+    assert [line.startswith(f"{indent}  ") for line in lines] == [False, True, False]

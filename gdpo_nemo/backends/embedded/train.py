@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gdpo_nemo.backends.embedded import base_checkpoint
+from gdpo_nemo.backends.embedded import base_checkpoint, preference
 from gdpo_nemo.backends.embedded.finite import check_gradient, check_loss, check_rewards, left_out
 from gdpo_nemo.config import RunConfig, TrainConfig
 from gdpo_nemo.errors import NonFiniteError
@@ -46,7 +46,7 @@ def train(run: RunDir, config: RunConfig) -> None:
     method.restore(checkpoint)
     base = base_checkpoint(run.path, config.base)
     model, tokenizer = load(config.embedded, checkpoint or base, config.gdpo)
-    wanted = spec.loss.kl_coef or config.gdpo.kl_in_reward
+    wanted = spec.loss.kl_coef or config.gdpo.kl_in_reward or config.gdpo.method == "preference"
     reference = load(config.embedded, base, config.gdpo)[0].eval() if wanted else None
     optimizer = new_optimizer(model, spec.lr, spec.weight_decay)
     if checkpoint:
@@ -96,10 +96,15 @@ def train_step(
     kl_B = None
     if config.gdpo.kl_in_reward:
         kl_B = response_kl(model, reference, samples, spec.temperature, spec.microbatch_rollouts)
-    advantages_B, health = method.advantages(method.matrix(vectors), group_ids_B, step=step, kl_B=kl_B)
-    scored = time.perf_counter()
-    metrics = health.as_metrics() | method.failures(vectors) | method.unused_means(vectors)
-    metrics |= update(model, reference if spec.loss.kl_coef else None, optimizer, samples, advantages_B, spec)
+    if config.gdpo.method == "preference":
+        scored = time.perf_counter()
+        learned = preference.learn(model, tokenizer, reference, optimizer, config, method, step, rows, samples, vectors)
+        metrics = learned | method.failures(vectors) | method.unused_means(vectors)
+    else:
+        advantages_B, health = method.advantages(method.matrix(vectors), group_ids_B, step=step, kl_B=kl_B)
+        scored = time.perf_counter()
+        metrics = health.as_metrics() | method.failures(vectors) | method.unused_means(vectors)
+        metrics |= update(model, reference if spec.loss.kl_coef else None, optimizer, samples, advantages_B, spec)
     tokens, cut = zip(*((rollout.length_tokens, rollout.truncated) for rollout in samples.rollouts), strict=True)
     metrics |= {"length/mean": sum(tokens) / len(cut), "length/max": max(tokens), "frac_truncated": sum(cut) / len(cut)}
     metrics |= repetition([rollout.response for rollout in samples.rollouts[:: spec.rollouts_per_prompt]])

@@ -22,6 +22,7 @@ EXPERIMENT = Experiment(
         Arm("grpo_rescaled", "GRPO, rewards rescaled", default=False),
         Arm("gdpo_no_batch_norm", "GDPO w/o batch norm", default=False),
         Arm("grpo_kl_in_reward", "GRPO, KL in the reward", default=False),
+        Arm("preference", "preference (not the paper's GDPO)", default=False, scale="embedded"),
     ],
     seeds={"embedded": range(3), "paper": range(5)},
     columns=[

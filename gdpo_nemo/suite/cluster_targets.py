@@ -135,7 +135,7 @@ class _Task:
             raise UsageError(
                 f"{experiment.name} has no paper scale: no {program.configs / experiment.name / 'paper.yaml'}"
             )
-        arms = experiment.pick_arms(request.arms or program.arms)
+        arms = experiment.pick_arms(request.arms or program.arms, SCALE)
         return cls(program.configs, experiment.name, arms, tuple(request.seeds or experiment.seeds.get(SCALE, (0,))))
 
     @cached_property

@@ -155,7 +155,7 @@ def _selection(program: programs.Program, options: argparse.Namespace, overrides
     return Selection(
         program,
         scale=options.scale,
-        arms=experiment.pick_arms(arms),
+        arms=experiment.pick_arms(arms, options.scale),
         seeds=parse_seeds(options.seeds) if options.seeds else seeds,
         model=options.model or "tiny",
         out=options.out or Path("runs/smoke" if options.smoke else "runs"),

@@ -34,11 +34,13 @@ class Arm:
         name: as in the name of the file and of the run directories.
         label: as in tables and legends.
         default: whether it runs without being asked for by name or by ``--arms all``.
+        scale: the one scale that it exists at; None: all of them.
     """
 
     name: str
     label: str
     default: bool = True
+    scale: str | None = None
 
 
 @dataclass(frozen=True)
@@ -126,15 +128,20 @@ class Experiment:
                 return arm
         raise UnknownNameError(f"arm of {self.name}", name, [arm.name for arm in self.arms])
 
-    def pick_arms(self, names: Sequence[str] | None) -> tuple[str, ...]:
+    def pick_arms(self, names: Sequence[str] | None, scale: str | None = None) -> tuple[str, ...]:
         """Names of the default arms (None), of all (``["all"]``) or of the given ones, in the order of the table.
+
+        Given names are taken as they are; only what is not named is left out where it does not exist at a scale.
 
         Raises:
             UnknownNameError: a name that no arm has.
         """
+        there = [arm for arm in self.arms if scale is None or arm.scale in (None, scale)]
         if names is None:
-            return tuple(arm.name for arm in self.arms if arm.default)
-        wanted = {arm.name for arm in self.arms} if list(names) == ["all"] else {self.arm(name).name for name in names}
+            return tuple(arm.name for arm in there if arm.default)
+        if list(names) == ["all"]:
+            return tuple(arm.name for arm in there)
+        wanted = {self.arm(name).name for name in names}
         return tuple(arm.name for arm in self.arms if arm.name in wanted)
 
     def default_seeds(self, scale: str) -> tuple[int, ...]:

@@ -49,7 +49,15 @@ def test_every_arm_with_every_model_is_a_run(arm, model):
 @pytest.mark.parametrize("task", REWARDS)
 def test_the_arms_differ_in_the_method_and_the_use_of_rewards_only(task):
     blocks = [validate(RunConfig, load_yaml([arm])).gdpo for arm in ARMS if arm.parent.name == task]
-    own = {"method", "scale_by_std", "batch_norm", "rescale_by_range", *({"rewards"} if task != "tool_calling" else ())}
+    own = {
+        "method",
+        "preference",
+        "scale_by_std",
+        "batch_norm",
+        "rescale_by_range",
+        "kl_in_reward",
+        *({"rewards"} if task != "tool_calling" else ()),
+    }
     assert len({block.model_dump_json(exclude=own) for block in blocks}) == 1
     assert len({block.model_dump_json() for block in blocks}) == len(blocks) >= 3
 

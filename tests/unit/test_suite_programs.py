@@ -1,4 +1,5 @@
 import ast
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -67,6 +68,9 @@ def test_arms_come_in_the_order_of_the_table():
     assert experiment().pick_arms(None) == ("a", "b")
     assert experiment().pick_arms(["all"]) == ("a", "b", "c")
     assert experiment().pick_arms(["c", "a"]) == ("a", "c")
+    here = replace(experiment(), arms=[Arm("a", "A"), Arm("b", "B", scale="embedded")])
+    assert [here.pick_arms(names, "paper") for names in (None, ["all"], ["b"])] == [("a",), ("a",), ("b",)]
+    assert here.pick_arms(None, "embedded") == here.pick_arms(["all"]) == ("a", "b")
     with pytest.raises(UnknownNameError, match="arm of e 'd'"):
         experiment().pick_arms(["a", "d"])
 

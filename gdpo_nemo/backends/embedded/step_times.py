@@ -54,7 +54,7 @@ def estimate(config: RunConfig) -> dict[str, Any]:
     )
     optimizer = new_optimizer(model, spec.lr, spec.weight_decay)
     pool = demonstration_pool(tokenizer, timed, rng)
-    train_s = _fastest(lambda: train_step(model, tokenizer, None, optimizer, timed, method, 1))
+    train_s = _fastest(lambda: train_step(model, tokenizer, model, optimizer, timed, method, 1))
     warmup_s = _fastest(lambda: supervised_step(model, tokenizer, optimizer, timed, pool, rng, clean=True))
     return {
         "parameters": parameters,

@@ -1,6 +1,7 @@
 """Every cluster configuration that ships composes and plans, and says what the paper and the official recipes say."""
 
 import json
+import math
 from functools import cache
 from itertools import product
 from pathlib import Path
@@ -13,6 +14,7 @@ from gdpo_nemo.cluster.plan import plan_cluster, violations
 from gdpo_nemo.cluster.recipes import load_cluster_run, load_recipe
 from gdpo_nemo.cluster.settings import Settings
 from gdpo_nemo.config import load_yaml
+from gdpo_nemo.prompts.tool_calling import template
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 TASKS = sorted(path.parent.name for path in CONFIGS.glob("*/paper.yaml"))
@@ -36,7 +38,7 @@ def arm_of(task):
 
 
 def test_all_tasks_models_and_clusters_are_here():
-    assert TASKS == ["code_reasoning", "math_length", "tool_calling"]
+    assert TASKS == ["code_reasoning", "gsm8k", "math_length", "tool_calling"]
     assert CLUSTERS == ["1n8g", "4n8g", "8n8g"] and len(MODELS) == 13
 
 
@@ -73,7 +75,9 @@ PAPER = {
     "tool_calling": {"batch": 512, "mini_batch": 128, "rollouts": 4, "prompt": 2048, "response": 1024, "steps": 100},
     "math_length": {"batch": 512, "mini_batch": 64, "rollouts": 16, "prompt": 1024, "response": 8000, "steps": 500},
     "code_reasoning": {"batch": 512, "mini_batch": 64, "rollouts": 16, "prompt": 1024, "response": 8000, "steps": 400},
+    "gsm8k": {"batch": 32, "mini_batch": 32, "rollouts": 16, "prompt": 512, "response": 1024, "steps": 233},
 }
+RATES = {"gsm8k": (5e-6, 0.0, "cosine")}  # the highest, the last, and the way from one to the other
 
 
 @pytest.mark.parametrize("task", TASKS)
@@ -83,12 +87,13 @@ def test_the_paper_scale_has_the_papers_settings(task):
     s = Settings(run.nemo)
     assert (s.prompts, s.rollouts, s["grpo.max_num_steps"]) == (paper["batch"], paper["rollouts"], paper["steps"])
     assert s.gbs == paper["mini_batch"] * paper["rollouts"]
-    assert s.optimiser_steps == {"tool_calling": 4}.get(task, 8) == paper["batch"] // paper["mini_batch"]
+    assert s.optimiser_steps == {"tool_calling": 4, "gsm8k": 1}.get(task, 8) == paper["batch"] // paper["mini_batch"]
     assert s.samples == s.optimiser_steps * s.gbs
     assert (s["data.max_input_seq_length"], s.max_new_tokens) == (paper["prompt"], paper["response"])
     assert s.seq == paper["prompt"] + paper["response"]
     optimizer, scheduler = s["policy.megatron_cfg.optimizer"], s["policy.megatron_cfg.scheduler"]
-    assert optimizer["lr"] == optimizer["min_lr"] == 1e-6 and scheduler["lr_decay_style"] == "constant"
+    rates = (optimizer["lr"], optimizer["min_lr"], scheduler["lr_decay_style"])
+    assert rates == RATES.get(task, (1e-6, 1e-6, "constant"))
     assert s["policy.generation.temperature"] == 1 and s["loss_fn.token_level_loss"]
 
 
@@ -99,6 +104,43 @@ def test_appendix_e(task):
     assert (loss["ratio_clip_min"], loss["ratio_clip_max"]) == (0.2, 0.28)
     assert (loss["reference_policy_kl_penalty"], loss["reference_policy_kl_type"]) == (0.0005, "k2")
     assert run.nemo["grpo"]["use_dynamic_sampling"] and run.gdpo.dynamic_sampling == "sum"
+
+
+def test_gsm8k_is_one_epoch_of_the_authors_settings():
+    run = run_of("gsm8k", "qwen2.5-1.5b-instruct", "1n8g", "gdpo")
+    s = Settings(run.nemo)
+    num_rows, per_device, processes, accumulation = 7473, 16, 8, 4
+    assert per_device * processes * accumulation == s.gbs == s.samples == s.prompts * s.rollouts
+    assert s["grpo.max_num_steps"] == num_rows // s.prompts and s["grpo.max_num_epochs"] == 1
+    loss = run.nemo["loss_fn"]
+    assert (loss["ratio_clip_min"], loss["ratio_clip_max"]) == (0.2, 0.2)
+    assert (loss["reference_policy_kl_penalty"], loss["reference_policy_kl_type"]) == (0.04, "k3")
+    weights = {name: reward.weight for name, reward in run.gdpo.rewards.items()}
+    assert weights == {"format": 1.0, "correct": 1.0, "integer": 1.0}
+    assert run.gdpo.task_options == {"mode": "released"} and not run.nemo["grpo"]["use_dynamic_sampling"]
+    assert run.gdpo.data.prompt.system == template("gsm8k")
+
+
+def test_the_rate_of_gsm8k_is_the_same_with_both_trainers():
+    """TRL's: up to the peak over the warm-up, then half a cosine to 0 in the last step."""
+    import torch
+
+    s = Settings(run_of("gsm8k", "qwen2.5-1.5b-instruct-dtensor", "1n8g", "gdpo").nemo)
+    steps, peak = s["grpo.max_num_steps"], s["policy.megatron_cfg.optimizer.lr"]
+    megatron = s["policy.megatron_cfg.scheduler"]
+    warmup = megatron["lr_warmup_iters"]
+    assert warmup == math.ceil(0.1 * steps) and megatron["lr_decay_iters"] == steps
+    assert megatron["lr_warmup_init"] == 0
+    optimizer = torch.optim.AdamW([torch.zeros(1, requires_grad=True)], lr=s["policy.optimizer.kwargs.lr"])
+    *parts, last = s["policy.scheduler"]
+    made = [getattr(torch.optim.lr_scheduler, one["name"].split(".")[-1])(optimizer, **one["kwargs"]) for one in parts]
+    scheduler = torch.optim.lr_scheduler.SequentialLR(optimizer, made, last["milestones"])
+    for step in range(steps):
+        done = (step - warmup) / (steps - warmup)
+        wanted = peak * (step / warmup if step < warmup else 0.5 * (1 + math.cos(math.pi * done)))
+        assert optimizer.param_groups[0]["lr"] == pytest.approx(wanted, rel=1e-4, abs=1e-12)
+        optimizer.step()
+        scheduler.step()
 
 
 def test_one_arm_of_tool_calling_pays_a_kl_penalty():

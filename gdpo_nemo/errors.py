@@ -61,6 +61,10 @@ class NonFiniteError(GdpoError, ArithmeticError):
     """A reward, a log-probability or a gradient is no number, or an infinite one."""
 
 
+class InfiniteRewardError(RewardError, NonFiniteError):
+    """A reward of the user's own is infinite."""
+
+
 class RunHaltedError(GdpoError, RuntimeError):
     """An alarm stopped a run."""
 

@@ -29,7 +29,7 @@ from typing import Any
 
 from gdpo_nemo import deadline
 from gdpo_nemo.deadline import OVER_BUDGET
-from gdpo_nemo.errors import GdpoError, RewardError
+from gdpo_nemo.errors import GdpoError, InfiniteRewardError, RewardError
 from gdpo_nemo.rewards.own import OwnReward
 from gdpo_nemo.types import RewardVector, Rollout, Row
 
@@ -248,7 +248,7 @@ def _grade(reward: OwnReward, outcome: _Outcome, rollout: Rollout) -> tuple[floa
     lowest, highest = reward.range
     slack = ROUNDING * (highest - lowest)
     if not lowest - slack <= value <= highest + slack:
-        raise RewardError(
+        raise (InfiniteRewardError if math.isinf(value) else RewardError)(
             f"{_name(reward, rollout)} is {value:g}, outside its range [{lowest:g}, {highest:g}]. Mend it, or "
             f"declare gdpo.rewards.{reward.name}.range as it is"
         )

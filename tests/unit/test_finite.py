@@ -161,3 +161,24 @@ def test_the_step_is_left_out_and_counted_where_that_is_asked_for(run, capsys):
     assert [row.get("skipped") for row in made.metrics()] == [None, 1.0, None]
     assert "rollout 2 is inf; the step is left out" in capsys.readouterr().out
     assert made.alarms() == [] and made.result()["steps"] == 3
+
+
+def infinite_at_times(row, rollout):
+    """A reward of one's own: infinite for the second rollout of some prompts."""
+    return math.inf if rollout.index == 1 and rollout.length_tokens % 2 else 0.0
+
+
+def test_an_infinite_reward_of_ones_own_is_left_out_like_any_other(run):
+    own = f"gdpo.rewards.own={{fn: '{__name__}:infinite_at_times', range: [0, 1]}}"
+    made, config = run(
+        "gdpo.task=tool_calling", "gdpo.rewards.format.weight=1", own, "embedded.train.on_non_finite=skip"
+    )
+    train(made, config)
+    assert 1.0 in [row.get("skipped") for row in made.metrics()]
+
+
+def test_an_infinite_reward_of_ones_own_ends_the_run_otherwise(run):
+    own = f"gdpo.rewards.own={{fn: '{__name__}:infinite_at_times', range: [0, 1]}}"
+    made, config = run("gdpo.task=tool_calling", own)
+    with pytest.raises(NonFiniteError, match=r"step \d: reward 'own' of row '.*', rollout 1 is inf, outside its range"):
+        train(made, config)

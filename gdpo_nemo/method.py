@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from gdpo_nemo.conditioning import Condition, apply_conditions, check_conditions
 from gdpo_nemo.config import GdpoConfig, RewardConfig
+from gdpo_nemo.data.table import GOLD
 from gdpo_nemo.errors import ConfigError, InputError, UnknownNameError
 from gdpo_nemo.rewards import Reward, build_reward, score_all
 from gdpo_nemo.rewards.own import OwnReward, load_function, source_file
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
 
 OF_PREFERENCE = frozenset(
-    ("task", "task_options", "method", "rewards", "python_path", "data", "monitor", "preference")
+    ("task", "task_options", "method", "rewards", "python_path", "data", "monitor", "veto", "preference")
 )  # fmt: skip
 """Keys of the ``gdpo:`` block that mean something under method preference."""
 
@@ -276,6 +277,10 @@ def _check_options(config: GdpoConfig) -> None:
                     f"gdpo.rewards.{name}: method preference ranks the values of a reward with a fixed weight; leave "
                     "normalise out and give weight a number"
                 )
+        if config.preference.anchors == "gold" and config.data is not None and GOLD not in config.data.columns:
+            raise ConfigError(
+                "gdpo.preference.anchors=gold needs reference answers: name their column with gdpo.data.columns.gold"
+            )
     for text, is_so in refused.items():
         if is_so:
             raise ConfigError(f"gdpo.{text}")

@@ -10,7 +10,7 @@ import torch
 from torch.testing import assert_close
 
 from gdpo_nemo.backends.embedded.preference import update, with_anchors
-from gdpo_nemo.backends.embedded.train import new_optimizer
+from gdpo_nemo.backends.embedded.train import new_optimizer, train_step
 from gdpo_nemo.config import GdpoConfig
 from gdpo_nemo.errors import ConfigError, InputError
 from gdpo_nemo.method import Method
@@ -162,6 +162,47 @@ def test_an_anchor_has_the_log_probability_of_its_text(loaded, samples, rows):
     assert_close(after[:16, : before.shape[1]], before, rtol=1e-4, atol=1e-4)
 
 
+# ---- whole steps
+
+
+def test_a_step_logs_the_fate_of_its_groups_and_the_rewards_of_what_was_sampled(loaded, reference, configure):
+    plain, anchored = (
+        take_step(loaded, reference, configure(PREFERENCE, f"gdpo.preference.anchors={anchors}"))
+        for anchors in ("none", "gold")
+    )
+    for metrics in (plain, anchored):
+        assert set(metrics) == METRICS
+        fates = [metrics[f"preference/frac_{fate}"] for fate in FATES]
+        assert sum(fates) == pytest.approx(1) and fates[0] == metrics["groups/alive"] / 4 > 0
+    same = [key for key in METRICS if key.startswith(("reward/", "length/", "entropy", "repeated/"))]
+    assert [plain[key] for key in same] == [anchored[key] for key in same]
+    assert anchored["loss"] != plain["loss"]
+
+
+def test_a_group_in_which_all_are_vetoed_is_skipped(loaded, reference, configure):
+    everything = take_step(loaded, reference, configure(PREFERENCE, "gdpo.veto={reward: correct, below: 9}"))
+    assert everything["preference/frac_vetoed"] == 1 and everything["grad_norm"] == 0
+    some = take_step(loaded, reference, configure(PREFERENCE, "gdpo.veto={reward: format, below: 1}"))
+    assert 0 < some["preference/frac_vetoed"] < 1
+
+
+def take_step(loaded, reference, config):
+    model, tokenizer = copy.deepcopy(loaded[0]), loaded[1]
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    return train_step(model, tokenizer, reference, optimizer, config, Method(config.gdpo), 1)[0]
+
+
+FATES = ("used", "ungraded", "vetoed", "disagreeing", "close")
+METRICS = {
+    *(f"reward/{name}/{number}" for name in ("format", "correct") for number in ("mean", "std")),
+    *(f"reward/{name}/{number}" for name in ("format", "correct") for number in ("frac_dead_groups", "frac_missing")),
+    *("groups/alive", "groups/total", "length/mean", "length/max", "frac_truncated", "entropy"),
+    *("repeated/ngrams", "repeated/compression", "loss", "grad_norm"),
+    *(f"preference/frac_{fate}" for fate in FATES),
+    *("preference/gap_mean", "preference/margin_mean", "preference/accuracy"),
+}
+
+
 # ---- what is refused
 
 
@@ -188,6 +229,20 @@ def test_options_of_the_other_methods_are_refused(block, message):
 def test_the_other_methods_refuse_its_options(name):
     with pytest.raises(ConfigError, match=r"gdpo\.preference=.*means nothing under method " + name):
         method(method=name, preference={"beta": 0.2})
+
+
+def test_anchors_need_reference_answers():
+    columns = {"gold": "answer"}
+    for data in (own_data(columns), None):
+        assert method(method="preference", preference={"anchors": "gold"}, data=data)
+    assert method(method="preference", data=own_data({}))
+    with pytest.raises(ConfigError, match=r"anchors=gold needs reference answers: .*gdpo\.data\.columns\.gold"):
+        method(method="preference", preference={"anchors": "gold"}, data=own_data({}))
+
+
+def own_data(columns):
+    tables = {"train": {"path": "train.jsonl"}, "heldout": {"path": "heldout.jsonl"}}
+    return {**tables, "columns": columns, "prompt": {"user": "{question}"}}
 
 
 def test_it_has_no_advantages():

@@ -2,6 +2,7 @@
 
 import contextlib
 import copy
+import functools
 import itertools
 import math
 from types import MappingProxyType
@@ -274,11 +275,24 @@ def trained(run, config):
     return run
 
 
+METHODS = {"gdpo": (), "preference": ("gdpo.method=preference", "gdpo.preference.anchors=gold")}
+
+
 @pytest.fixture(scope="module")
-def whole(base, claim, configure):
-    """A run of six steps that nothing disturbed."""
-    config = configure("base=small")
-    return trained(claim(base.path.parents[1] / "whole" / "seed0", config), config)
+def undisturbed(base, claim, configure):
+    """A run of six steps that nothing disturbed: ``undisturbed("gdpo")``."""
+
+    @functools.cache
+    def call(name):
+        config = configure("base=small", *METHODS[name])
+        return trained(claim(base.path.parents[1] / f"whole_{name}" / "seed0", config), config)
+
+    return call
+
+
+@pytest.fixture
+def whole(undisturbed):
+    return undisturbed("gdpo")
 
 
 EVALUATION = ("eval/heldout/questions.jsonl", "eval/heldout/generations.jsonl", "eval/heldout/scores/default.jsonl")
@@ -299,15 +313,16 @@ class Stopped(Exception):
 
 
 @pytest.mark.parametrize(
-    ("moment", "steps"),
+    ("method", "moment", "steps"),
     [
-        ("before the row", range(1, 7)),
-        ("after the row", range(1, 7)),
-        ("in the checkpoint", (2, 4, 6)),
-        ("before the result", (6,)),
+        ("gdpo", "before the row", range(1, 7)),
+        ("gdpo", "after the row", range(1, 7)),
+        ("gdpo", "in the checkpoint", (2, 4, 6)),
+        ("gdpo", "before the result", (6,)),
+        ("preference", "after the row", range(1, 7)),
     ],
 )
-def test_a_run_stopped_at_every_step_and_resumed_gives_the_same_bytes(moment, steps, whole, start, base):
+def test_a_run_stopped_at_every_step_and_resumed_gives_the_same_bytes(method, moment, steps, undisturbed, start, base):
     class Stopping(RunDir):
         stop_at = None
 
@@ -331,7 +346,7 @@ def test_a_run_stopped_at_every_step_and_resumed_gives_the_same_bytes(moment, st
                 raise Stopped
             super().finish(result)
 
-    run, config = start("stopped", kind=Stopping)
+    whole, (run, config) = undisturbed(method), start("stopped", *METHODS[method], kind=Stopping)
     for stop_at in steps:
         Stopping.stop_at = stop_at
         with pytest.raises(Stopped):

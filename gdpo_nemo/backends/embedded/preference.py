@@ -141,13 +141,14 @@ def _gold(config: RunConfig, rows: Sequence[Row], step: int) -> list[str]:
 
 
 def _pairs(method: Method, rewards_B_K: Tensor, group_ids_B: Tensor, anchor_B: Tensor) -> Pairs:
-    wanted, rewards_B_K = method.config.preference, _conditioned(method, rewards_B_K)
+    wanted, veto, ranked_B_K = method.config.preference, method.config.veto, _conditioned(method, rewards_B_K)
     return select(
         group_ids_B,
-        borda(rewards_B_K, group_ids_B, weights=method.weights),
-        quantile_scores(rewards_B_K, weights=method.weights),
+        borda(ranked_B_K, group_ids_B, weights=method.weights),
+        quantile_scores(ranked_B_K, weights=method.weights),
         temperature=wanted.temperature,
         min_gap=wanted.min_gap,
+        vetoed_B=None if veto is None else rewards_B_K[:, method.names.index(veto.reward)] < veto.below,
         anchor_B=anchor_B,
     )
 

@@ -60,6 +60,12 @@ class Signals:
         """Whether the method sees other columns than the conditioned rewards."""
         return bool(self.families) or self.quantiles is not None
 
+    @property
+    def follows_the_run(self) -> bool:
+        """Whether the same batch gives other advantages at another step."""
+        weights = (*self.weights, *(family.weight for family in self.families.values()))
+        return self.quantiles is not None or any(isinstance(weight, Schedule) for weight in weights)
+
     def scheduled(self, step: int | None) -> dict[str, float]:
         """``reward/<name>/weight`` of every reward and family whose weight follows a schedule.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, MutableMapping
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -10,22 +11,51 @@ import torch
 from gdpo_nemo.advantages.kl_in_reward import sequence_kl
 from gdpo_nemo.backends.nemo_rl import upstream
 from gdpo_nemo.backends.nemo_rl.batches import prompt_groups, settle, totals
-from gdpo_nemo.errors import PrerequisiteError
+from gdpo_nemo.checkpoints.steps import steps
+from gdpo_nemo.errors import PrerequisiteError, RunDirError
 from gdpo_nemo.method import Method
 
 
 class MethodEstimator:
     """GDPO or GRPO, as the ``gdpo:`` block says, behind NeMo RL's ``compute_advantage``.
 
+    NeMo RL tells an estimator no step. It calls once for each, so the calls since the checkpoint that training goes on
+    from are counted, and ``save`` compares.
+
     Attributes:
         method: rewards, weights, conditions and formula.
+        step: the last step that advantages were made for; 0 before the first.
         last_metrics: numbers about the last batch, by name; NeMo RL's async trainer logs them by itself.
     """
 
     def __init__(self, method: Method, rollouts_per_prompt: int) -> None:
         self.method = method
         self.rollouts_per_prompt = rollouts_per_prompt
+        self.step = 0
         self.last_metrics: dict[str, float] = {}
+
+    def resume(self, checkpoint_dir: Path) -> None:
+        """Go on from the newest checkpoint of a folder, as NeMo RL does; begin where there is none.
+
+        Raises:
+            RunDirError: it was written without what the method gathers over a run.
+        """
+        found = steps(checkpoint_dir)
+        self.step = found[-1].step if found else 0
+        self.method.restore(found[-1].path if found else None)
+
+    def save(self, folder: Path, step: int) -> None:
+        """Write what the method has gathered into the folder of a step's checkpoint.
+
+        Raises:
+            RunDirError: the method depends on the step, and NeMo RL is at another one.
+        """
+        if step != self.step and self.method.signals.follows_the_run:
+            raise RunDirError(
+                f"NeMo RL saves step {step} and has asked for advantages up to step {self.step}: weights or windows "
+                "that follow the run are of another step. Leave schedules and normalise: quantile out"
+            )
+        self.method.save(folder)
 
     def compute_advantage(
         self,
@@ -58,7 +88,8 @@ class MethodEstimator:
         valid_B = mask.bool().any(dim=1) & ~ungraded_B
         group_ids_B = prompt_groups(prompt_ids.to(mask.device), valid_B, self.rollouts_per_prompt)
         kl_B = self._kl(mask, others) if self.method.config.kl_in_reward else None
-        advantages_B, health = self.method.advantages(rewards_B_K, group_ids_B, valid_B, kl_B=kl_B)
+        advantages_B, health = self.method.advantages(rewards_B_K, group_ids_B, valid_B, step=self.step + 1, kl_B=kl_B)
+        self.step += 1
         counts = {"frac_ungraded": ungraded_B, "frac_masked": ~valid_B}
         self.last_metrics = health.as_metrics() | {
             f"reward/{name}": float(rows_B.double().mean()) for name, rows_B in counts.items()

@@ -10,6 +10,7 @@ NeMo RL has no registry for advantage estimators, and its trainers look the func
     run_sample_multi_turn_rollout                  as many responses wait for their grades at once as are complete
     _log_mixed_rewards_and_advantages_information  one line per reward in NeMo RL's own log, and what grading cost
     async_grpo_train                               a run that failed ends as one that failed
+    CheckpointManager.init_tmp_checkpoint          a checkpoint holds what the method has gathered over the run
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import inspect
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -65,6 +67,7 @@ class Plugin:
         if refused := refusals(config, method.config):
             raise ConfigError("\n".join(map(str, refused)))
         self.estimator = MethodEstimator(method, int(config["grpo"]["num_generations_per_prompt"]))
+        self.estimator.resume(Path(upstream.as_dict(config["checkpointing"])["checkpoint_dir"]))
         print(f"  ✓ {method.config.method.upper()} of gdpo-nemo on {', '.join(method.names)}")
         return self.estimator
 
@@ -92,7 +95,7 @@ class Plugin:
             valid_B = torch.as_tensor(repeated_batch["loss_multiplier"]) > 0
             if upstream.as_dict(master_config.grpo).get("overlong_filtering"):
                 valid_B = valid_B & ~torch.as_tensor(repeated_batch["truncated"], dtype=torch.bool)
-            std = method.informative(rewards_B_K, group_ids_B, valid_B).to(std)
+            std = method.informative(rewards_B_K, group_ids_B, valid_B, step=self.estimator.step + 1).to(std)
         return original(repeated_batch, std, baseline, num_gen_batches, master_config, *rest, **named)
 
     def rollout(self, original: Callable[..., Any], *positional: Any, **named: Any) -> Any:
@@ -127,6 +130,17 @@ class Plugin:
         original(*positional, **named)
         if self.estimator is not None:
             named["metrics"].update(self.estimator.last_metrics, **grading_metrics(self.environments))
+
+    def init_checkpoint(self, original: Callable[..., Any], manager: Any, step: int, *rest: Any, **named: Any) -> Any:
+        """The folder of a checkpoint, with what the method has gathered in it before anything of the model is.
+
+        Raises:
+            RunDirError: as ``MethodEstimator.save``.
+        """
+        folder = original(manager, step, *rest, **named)
+        if self.estimator is not None:
+            self.estimator.save(Path(folder), step)
+        return folder
 
     def print(self, *words: Any, **named: Any) -> None:
         """``print`` of NeMo RL's trainers; remembers the exception that it is about."""
@@ -174,6 +188,7 @@ def register() -> Plugin:
     from nemo_rl.distributed.virtual_cluster import PY_EXECUTABLES
     from nemo_rl.environments.utils import register_env
     from nemo_rl.experience import rollouts
+    from nemo_rl.utils.checkpoint import CheckpointManager
 
     from gdpo_nemo.backends.nemo_rl import dataset, environment
 
@@ -199,4 +214,8 @@ def register() -> Plugin:
                 setattr(module, name, functools.wraps(original)(functools.partial(wrapper, original)))
     sample = rollouts.run_sample_multi_turn_rollout
     rollouts.run_sample_multi_turn_rollout = functools.wraps(sample)(functools.partial(plugin.sample, sample))
+    init = CheckpointManager.init_tmp_checkpoint
+    CheckpointManager.init_tmp_checkpoint = functools.wraps(init)(
+        lambda manager, *positional, **named: plugin.init_checkpoint(init, manager, *positional, **named)
+    )
     return plugin

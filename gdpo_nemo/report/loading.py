@@ -19,8 +19,8 @@ def read_evaluations(spec: ReportSpec) -> Evaluations:
     """Read every finished evaluation that the columns need.
 
     Raises:
-        InputError: a finished run has no evaluation, two runs, or a run and the base model, answered different
-            questions, a share of values that are none, or some runs are made up and others are not.
+        InputError: two runs, or a run and the base model, answered different questions, a share of values that are
+            none, or some runs are made up and others are not.
     """
     benchmarks = tuple(dict.fromkeys(column.benchmark for column in spec.columns))
     planned: dict[str, tuple[int, ...]] = {}
@@ -67,29 +67,30 @@ def _read(spec: ReportSpec, path: Path, benchmarks: tuple[str, ...]) -> tuple[di
         state = _state(run, store, benchmark)
         if state == "incomplete" and spec.allow_incomplete:
             state = FINISHED
-        if state == FINISHED:
-            found[benchmark] = _load(run_name(path), EvaluationStore.open(store.path))
-            _check_shares(found[benchmark], [column for column in spec.columns if column.benchmark == benchmark])
-        states[benchmark] = state
+        loaded = _load(run_name(path), store) if state == FINISHED else None
+        if loaded is not None:
+            found[benchmark] = loaded
+            _check_shares(loaded, [column for column in spec.columns if column.benchmark == benchmark])
+        states[benchmark] = "lost" if state == FINISHED and loaded is None else state
     return states, found
 
 
 def _state(run: RunDir, store: EvaluationStore, benchmark: str) -> str:
     if benchmark == HELDOUT:  # part of the run itself, which is finished when its result is there
-        state = run.state()
-        if state == FINISHED and not store.exists():
-            raise InputError(f"{run.path} is finished but holds no evaluation; run it again from its last checkpoint")
-        return state
+        return run.state()
     state = store.state()
     if state == "missing":
         return "not_evaluated" if run.path.is_dir() else "missing"
     return FINISHED if state == "complete" else state
 
 
-def _load(name: str, store: EvaluationStore) -> Evaluation:
-    matrix = store.score_matrix()
+def _load(name: str, store: EvaluationStore) -> Evaluation | None:
+    """None where its files are gone, or hold no score."""
+    if not store.exists():
+        return None
+    matrix = EvaluationStore.open(store.path).score_matrix()
     if not matrix.row_ids or not matrix.values:
-        raise InputError(f"{store.path} is finished but holds no evaluation; evaluate it again")
+        return None
     order = sorted(range(len(matrix.row_ids)), key=lambda q: matrix.row_ids[q])
     values = {name: values_Q_N[order] for name, values_Q_N in matrix.values.items()}
     num_failed = len(store.failures())

@@ -25,6 +25,7 @@ STATE_WORDS = {
     "started": "unfinished",
     "running": "still running",
     "not_evaluated": "not evaluated",
+    "lost": "finished, but its evaluation is not there; remove its result.json and start it again",
     "incomplete": "incomplete: some requests failed",
 }
 SYNTHETIC = "synthetic"

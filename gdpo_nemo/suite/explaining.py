@@ -230,6 +230,8 @@ def _recipe(column: Column) -> str:
 
 
 def _text(data: dict[str, Any], column: Column) -> str:
+    from gdpo_nemo.report.samples import STATE_WORDS
+
     pairs = [
         ("value", data["note"] if data["value"] is None else f"{data['value']:.{column.digits + 1}f} {column.unit}")
     ]
@@ -248,7 +250,7 @@ def _text(data: dict[str, Any], column: Column) -> str:
     blocks = [data["key"] + (" SYNTHETIC, not a result" if data["synthetic"] else ""), data["title"], listing(pairs)]
     blocks.append(sentences(f"claim {line}" for line in data["claims"]))
     for run in data["runs"]:
-        blocks.append(f"\nrun {run['path']}: {run['state']}")
+        blocks.append(f"\nrun {run['path']}: {STATE_WORDS.get(run['state'], run['state'])}")
         shown = [(name, _short(run.get(name))) for name in ("config", "provenance", "evaluation", "benchmark", "grader",
                                                           "sampling", "samples_per_question")]  # fmt: skip
         blocks.append(listing(shown))

@@ -360,7 +360,19 @@ def test_runs_that_cannot_be_paired_are_refused(tmp_path):
         build(spec, tmp_path / "out")
 
 
-def test_a_finished_run_without_evaluation_is_refused(tmp_path):
-    RunDir.claim(tmp_path / "strong" / "seed0", {}, {}).finish({"steps": 3})
-    with pytest.raises(InputError, match="holds no evaluation"):
-        build(make_spec(tmp_path, arms=("strong",), seeds=(0,), base=None), tmp_path / "out")
+@pytest.mark.parametrize("lost", ["base/abc123", "strong/seed1"])
+@pytest.mark.parametrize("file", [".", "scores/default.jsonl"])
+def test_a_finished_run_whose_evaluation_is_lost_is_not_run_and_named(root, tmp_path, lost, file):
+    whole = build(make_spec(root), tmp_path / "whole")
+    gone = root / lost / "eval" / "heldout" / file
+    shutil.rmtree(gone) if gone.is_dir() else gone.unlink()
+    report = build(make_spec(root), tmp_path / "out")
+    assert report.missing == [
+        f"{lost} (finished, but its evaluation is not there; remove its result.json and start it again)"
+    ]
+    base, strong, *others = report.table.rows
+    if lost == "strong/seed1":
+        assert strong.seeds_used == (0, 2)
+    else:
+        assert [cell.note for cell in base.cells] == ["not run"] * len(COLUMNS)
+        assert (strong, *others) == whole.table.rows[1:]

@@ -22,12 +22,7 @@ from gdpo_nemo.run_dir import RunDir
 
 
 class Monitor:
-    """Follows one run.
-
-    Attributes:
-        healthy_until: the newest checkpoint of this step or before is worth keeping: it is older than what an alarm
-            rests on, or than what one can rest on from here.
-    """
+    """Follows one run."""
 
     def __init__(self, run: RunDir, gdpo: GdpoConfig, start: int = 0) -> None:
         """Take up what the run has logged up to step ``start``.
@@ -64,10 +59,16 @@ class Monitor:
         return _halted(self._run, stopping[0]) if stopping else None
 
     @property
+    def standing_since(self) -> int | None:
+        """Last step before the first alarm that asks for more than a warning and that nobody has accepted."""
+        standing = [int(row["since"]) for row in self._rows if row["action"] != "warn" and not row["accepted"]]
+        return min(standing, default=None)
+
+    @property
     def healthy_until(self) -> int:
-        """See the class."""
-        standing = [row["since"] for row in self._rows if row["action"] != "warn" and not row["accepted"]]
-        return int(min([self._step - WINDOW, *standing]))
+        """The newest checkpoint up to here is worth keeping: older than what an alarm rests on, or can rest on."""
+        since = self.standing_since
+        return self._step - WINDOW if since is None else min(since, self._step - WINDOW)
 
     def _raise(self) -> list[dict[str, Any]]:
         """The rows of alarms that are new."""

@@ -22,11 +22,12 @@ def status(selection: Selection) -> Answer:
     named = [("warm-up", base) for base in bases(runs.values())]
     named += [(f"{arm} seed{seed}", run) for (arm, seed), run in runs.items()]
     rows = [_row(name, run, under_way, rewards) for name, run in named]
-    lines = [["run", "state", "step", *rewards, ""]]
+    lines = [["run", "state", "step", *rewards, "", ""]]
     for row in rows:
         means = ["" if value is None else f"{value:.3f}" for value in row["rewards"].values()]
         steps = f"{row['step']}/{row['total_steps']}" if row["total_steps"] else ""
-        lines.append([row["name"], row["state"], steps, *means, row["rewards_from"]])
+        alarms = f"{len(row['alarms'])} alarms: gdpo monitor RUN" if row["alarms"] else ""
+        lines.append([row["name"], row["state"], steps, *means, row["rewards_from"], alarms])
     text = f"{tree.path}{', under way' if under_way else ''}\n{table(lines)}"
     return Answer(text, {"path": str(tree.path), "under_way": under_way, "runs": rows})
 
@@ -34,6 +35,9 @@ def status(selection: Selection) -> Answer:
 def _row(name: str, run: RunDir, under_way: bool, rewards: Sequence[str]) -> dict[str, Any]:
     state, steps, result = run.state(), run.metrics(), run.result()
     words = {"missing": "not run", "started": "waiting" if under_way else "stopped"}
+    alarms, halted = run.alarms(), run.halted_by()
+    if halted and state == "started":
+        words["started"] = f"stopped by {halted['rule']}"
     source, values = ("evaluation", result["evaluation"]) if result else ("last step", steps[-1] if steps else {})
     found = {reward: values.get(f"reward/{reward}/mean") for reward in rewards}
     means = {reward: None if value is None or math.isnan(value) else value for reward, value in found.items()}
@@ -44,6 +48,7 @@ def _row(name: str, run: RunDir, under_way: bool, rewards: Sequence[str]) -> dic
         "total_steps": total_steps(run.config()) if run.exists() else None,
         "rewards": means,
         "rewards_from": source if any(value is not None for value in means.values()) else "",
+        "alarms": alarms,
         "path": str(run.path),
     }
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from gdpo_nemo.data import eurus
+from gdpo_nemo.data import eurus, gsm8k
 from gdpo_nemo.data.download import GITHUB, HUB, Origin
 from gdpo_nemo.data.locks import Source, data_root, fetch, is_offline, verify
 from gdpo_nemo.data.table import table_shape
@@ -32,11 +32,18 @@ MATH_BENCHMARKS = Source(
 AIME25 = Source("aime25", Origin(HUB, "math-ai/aime25"), ("test.jsonl",))
 EURUS = Source("eurus_2_rl", Origin(HUB, "PRIME-RL/Eurus-2-RL-Data"), ("train.parquet",), licence="MIT")
 EURUS_VALIDATION = Source("eurus_2_rl_validation", EURUS.origin, ("validation.parquet",), licence="MIT")
+GSM8K = Source(
+    "gsm8k",
+    Origin(HUB, "openai/gsm8k"),
+    ("main/train-00000-of-00001.parquet", "main/test-00000-of-00001.parquet"),
+    licence="MIT",
+)
 
 SOURCES: dict[str, tuple[Source, ...]] = {
     "tool_calling": (RLLA,),
     "math_length": (DEEPSCALER, MATH_BENCHMARKS),
     "code_reasoning": (EURUS, EURUS_VALIDATION),
+    "gsm8k": (GSM8K,),
     "aime25": (AIME25,),
 }
 """Task -> its data sets, and what no table of the paper needs under its own name."""
@@ -105,6 +112,10 @@ def data_stats(task: str, root: Path | None = None) -> Statement:
                 code = eurus.statistics(eurus.read_code(folder / source.name / name))
                 data[source.name][name]["code"] = code
                 lines += [f"  {line}" for line in eurus.described(code)]
+            if source is GSM8K:
+                golds = gsm8k.statistics(gsm8k.read_gsm8k(folder / source.name / name))
+                data[source.name][name] |= golds
+                lines += [f"  {line}" for line in gsm8k.described(golds)]
     return "\n".join(lines), data
 
 

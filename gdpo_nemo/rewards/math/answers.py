@@ -1,112 +1,24 @@
-r"""What an answer is made of: numbers and expressions, and the containers they stand in.
-
-``read`` takes clean text apart; nothing is computed. Only the ends of the tree, ``Leaf.text``, are mathematics, and
-every container keeps its type and its number of elements, which a comparison of values alone would lose.
-"""
+"""Take clean text apart into what an answer is made of (``gdpo_nemo.rewards.math.shapes``); nothing is computed."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
-from typing import Final, Literal
+from dataclasses import replace
+from typing import Final
 
+from gdpo_nemo.rewards.math.brackets import MOST_DEPTH, bare, cut_at, encloses, hide, pieces
 from gdpo_nemo.rewards.math.notation import key
-from gdpo_nemo.rewards.math.units import Unit, split_unit
+from gdpo_nemo.rewards.math.shapes import Answer, Choice, Group, Interval, Leaf, Named, Phrase, Prose, Relation
+from gdpo_nemo.rewards.math.units import split_unit
 
-_MOST_DEPTH: Final = 12
 _MOST_ITEMS: Final = 200
 _MOST_WORDS: Final = 8
-
-
-@dataclass(frozen=True)
-class Leaf:
-    """A number or an expression.
-
-    Attributes:
-        text: clean LaTeX.
-        unit: what stands behind it.
-        percent: whether a percent sign does.
-        base: the base of the number system in its subscript.
-        modulus: m of a trailing (mod m).
-    """
-
-    text: str
-    unit: Unit | None = None
-    percent: bool = False
-    base: str = ""
-    modulus: str = ""
-
-
-@dataclass(frozen=True)
-class Phrase:
-    """Words, compared without case, articles and punctuation."""
-
-    words: str
-
-
-@dataclass(frozen=True)
-class Choice:
-    """The letter of a multiple choice, and the answer behind it, if any."""
-
-    letter: str
-    value: Answer | None
-
-
-@dataclass(frozen=True)
-class Group:
-    """Several answers. Tuples, vectors, matrices and ratios are ordered; lists, sets and unions are not."""
-
-    kind: Literal["list", "set", "tuple", "union", "ratio", "matrix"]
-    items: tuple[Answer, ...]
-    is_series: bool = False
-
-
-@dataclass(frozen=True)
-class Interval:
-    """Numbers between two bounds; ``variable`` is the name in the inequality that it was written as."""
-
-    low: Answer
-    high: Answer
-    low_closed: bool
-    high_closed: bool
-    variable: str = ""
-
-
-@dataclass(frozen=True)
-class Named:
-    """An assignment: ``x = 5``, ``f(x) = 2x``, ``(x, y) = (1, 2)``."""
-
-    name: str
-    value: Answer
-
-
-@dataclass(frozen=True)
-class Relation:
-    """An equation or an inequality that is no assignment and no interval; ``sides`` are clean text."""
-
-    operators: tuple[str, ...]
-    sides: tuple[str, ...]
-    text: str
-
-
-@dataclass(frozen=True)
-class Prose:
-    """Text that is neither mathematics nor a short phrase: nothing can be compared with it."""
-
-
-Answer = Leaf | Phrase | Choice | Group | Interval | Named | Relation | Prose
-
-_OPENING: Final = ("(", "[", "{", r"\{", r"\begin", r"\lfloor", r"\lceil")
-_CLOSING: Final = (")", "]", "}", r"\}", r"\end", r"\rfloor", r"\rceil")
-_PIECE = re.compile(r"\\text\s*\{[^{}]*\}|\\[a-zA-Z]+|\\.|.", re.DOTALL)
 _JOINERS = re.compile(r"\\text\s*\{[\s,;]*(and|or|,)[\s,;]*\}|\\(?:lor|vee)(?![a-z])|\\(?:land|wedge)(?![a-z])|[,;]")
 _WORDS_JOIN = re.compile(r"(?<=[\s\d)}])(?:and|or)(?=[\s\d(\\])")
-_OPERATORS: Final = ("=", "<", ">", r"\le", r"\ge", r"\ne", r"\equiv")
 _CHOICE = re.compile(
     r"(?:\\text\s*\{\s*\(([A-J])\)\s*\}|\\text\s*\{\s*([A-J])[.):]\s*\}|\(\\text\{([A-J])\}\)|\(([A-J])\))\s*:?(.*)",
     re.DOTALL,
 )
-_LETTER = re.compile(r"\\text\s*\{\s*([A-J])\s*\}|([A-J])")
 _STRICT_NAME = re.compile(
     r"(?:[a-zA-Z]|\\(?!text|frac|sqrt|infty|pi)[a-zA-Z]+|\\text\{[^{}]*\})'*(?:_(?:\{[^{}]*\}|[a-zA-Z\d]|\\[a-zA-Z]+))?'*"
     r"\s*(?:\([a-zA-Z\s,\\]*\))?"
@@ -121,36 +33,9 @@ def read(text: str) -> Answer:
     return _read(text, 0)
 
 
-def pieces(text: str) -> list[tuple[str, int]]:
-    """The signs of the text, each with the depth of brackets around it (an opening bracket's own is outside)."""
-    result, depth = [], 0
-    for piece in _PIECE.findall(text):
-        if piece in _CLOSING:
-            depth -= 1
-        result.append((piece, depth))
-        if piece in _OPENING:
-            depth += 1
-    return result
-
-
-def is_balanced(text: str, strict: bool = False) -> bool:
-    """Whether every bracket closes; ``strict``: with its own kind, so that a half-open interval is not balanced."""
-    expected: list[str] = []
-    for piece, _ in pieces(text):
-        if piece in _OPENING:
-            expected.append(_CLOSING[_OPENING.index(piece)])
-        elif piece in _CLOSING:
-            if not expected:
-                return False
-            other = expected.pop()
-            if piece != other and (strict or {piece, other} != {")", "]"}):
-                return False
-    return not expected
-
-
 def _read(text: str, depth: int) -> Answer:
-    text = _bare(text)
-    if depth > _MOST_DEPTH or not text:
+    text = bare(text)
+    if depth > MOST_DEPTH or not text:
         return Prose()
     text = re.sub(
         r"^(?:\\approx|\\sim(?:eq)?|\\doteq|\\equiv|\\therefore|\\implies|\\Rightarrow|=|:)\s*", "", text
@@ -165,22 +50,6 @@ def _read(text: str, depth: int) -> Answer:
     if len(parts) > 1:
         return _several(parts, joiners, depth)
     return _single(parts[0] if parts else text, depth)
-
-
-def _bare(text: str) -> str:
-    """Without spaces and braces around the whole."""
-    text = text.strip().rstrip(".,;").strip()
-    for _ in range(_MOST_DEPTH):
-        if not (text.startswith("{") and text.endswith("}") and _encloses(text)):
-            break
-        text = text[1:-1].strip()
-    return text
-
-
-def _encloses(text: str) -> bool:
-    """Whether the first bracket closes with the last."""
-    levels = pieces(text)
-    return len(levels) > 1 and all(depth > 0 for _, depth in levels[1:-1]) and levels[-1][1] == 0
 
 
 def _choice(text: str, depth: int) -> Choice | None:
@@ -199,9 +68,9 @@ def _split(text: str) -> tuple[list[str], set[str]]:
     """At the commas, semicolons, "and" and "or" outside brackets. A thousands separator is no comma."""
     if re.fullmatch(r"[+-]?¤?\d{1,3}(?:,\d{3})+(?:\.\d+)?(?:[^,]*)", text):
         return [text], set()
-    outside = _hide(pieces(text))
+    outside = hide(pieces(text))
     if ";" in outside:
-        return [part for part in _cut(text, outside, ";") if part], {","}
+        return [part for part in cut_at(text, outside, ";") if part], {","}
     parts, joiners, start = [], set(), 0
     cuts = [*_JOINERS.finditer(outside), *_WORDS_JOIN.finditer(outside)]
     for cut in sorted(cuts, key=lambda cut: cut.start()):
@@ -213,11 +82,6 @@ def _split(text: str) -> tuple[list[str], set[str]]:
         start = cut.end()
     parts.append(text[start:])
     return [part for part in map(str.strip, parts) if part], joiners
-
-
-def _hide(levels: list[tuple[str, int]]) -> str:
-    """The text with everything inside brackets blanked, every sign in its place."""
-    return "".join(piece if depth == 0 else "\0" * len(piece) for piece, depth in levels)
 
 
 def _several(parts: list[str], joiners: set[str], depth: int) -> Answer:
@@ -263,14 +127,14 @@ def _is_infinite(bound: Answer) -> bool:
 
 
 def _single(text: str, depth: int) -> Answer:
-    text = _bare(text)
+    text = bare(text)
     levels = pieces(text)
-    outside = _hide(levels)
+    outside = hide(levels)
     related = _related(text, outside, depth)
     if related is not None:
         return related
     if r"\cup" in outside:
-        parts = _cut(text, outside, r"\\cup(?![a-z])")
+        parts = cut_at(text, outside, r"\\cup(?![a-z])")
         return Group("union", tuple(_as_set(_read(part, depth + 1)) for part in parts))
     if re.search(r"\\(?:pm|mp)(?![a-z])", outside):
         if len(re.findall(r"\\(?:pm|mp)(?![a-z])", text)) > 2:
@@ -281,17 +145,8 @@ def _single(text: str, depth: int) -> Answer:
     if enclosed is not None:
         return enclosed
     if ":" in outside and not re.search(r"(?<![\\a-z])[a-z]{2}", outside):
-        return Group("ratio", tuple(_read(part, depth + 1) for part in _cut(text, outside, ":")))
+        return Group("ratio", tuple(_read(part, depth + 1) for part in cut_at(text, outside, ":")))
     return _end(text)
-
-
-def _cut(text: str, outside: str, separator: str) -> list[str]:
-    """Parts of the text between the separators outside brackets."""
-    parts, start = [], 0
-    for cut in re.finditer(separator, outside):
-        parts.append(text[start : cut.start()].strip())
-        start = cut.end()
-    return [*parts, text[start:].strip()]
 
 
 def _related(text: str, outside: str, depth: int) -> Answer | None:
@@ -304,7 +159,7 @@ def _related(text: str, outside: str, depth: int) -> Answer | None:
     if not found:
         return None
     operators = tuple(re.sub(r"\\approx", "=", cut.group()) for cut in found)
-    sides = tuple(_cut(text, outside, pattern))
+    sides = tuple(cut_at(text, outside, pattern))
     if not all(sides):
         return Prose() if not any(sides) else Relation(operators, sides, text)
     if operators == (r"\equiv",) and _is_name(sides[0]):
@@ -319,7 +174,7 @@ def _related(text: str, outside: str, depth: int) -> Answer | None:
 
 
 def _is_name(text: str) -> bool:
-    text = _bare(text)
+    text = bare(text)
     if text.startswith("(") and text.endswith(")") and "," in text:
         return all(_STRICT_NAME.fullmatch(part.strip()) for part in text[1:-1].split(","))
     return bool(_STRICT_NAME.fullmatch(text))
@@ -333,7 +188,7 @@ def _is_loose(name: str, value: str) -> bool:
 
 
 def _name(text: str) -> str:
-    return key(re.sub(r"\\text\s*\{([^{}]*)\}", r"\1", _bare(text))).replace("{", "").replace("}", "")
+    return key(re.sub(r"\\text\s*\{([^{}]*)\}", r"\1", bare(text))).replace("{", "").replace("}", "")
 
 
 def _interval(operators: tuple[str, ...], sides: tuple[str, ...], depth: int) -> Interval | None:
@@ -368,21 +223,21 @@ def _enclosed(text: str, levels: list[tuple[str, int]], depth: int) -> Answer | 
     without = re.fullmatch(r"\\mathbb\{R\}\s*(?:\\setminus|\\backslash|-)\s*\\\{([^,;]*)\\\}", text)
     if without:
         return _all_but(_read(without[1], depth + 1))
-    if not _encloses(text):
+    if not encloses(text):
         return None
     opening, closing = levels[0][0], levels[-1][0]
     inner = text[len(opening) : -len(closing)].strip()
-    outside = _hide(pieces(inner))
+    outside = hide(pieces(inner))
     if (opening, closing) == (r"\{", r"\}"):
         built = re.search(r"\\mid(?![a-z])|\||:", outside)
         if built and _is_name(re.sub(r"\\in\s*\\mathbb\{R\}", "", inner[: built.start()])):
             return _read(inner[built.end() :], depth + 1)
-        items = [_read(part, depth + 1) for part in _cut(inner, outside, "[,;]")]
+        items = [_read(part, depth + 1) for part in cut_at(inner, outside, "[,;]")]
         flat = [each for item in items for each in (item.items if _is_list(item) else (item,))]  # type: ignore[union-attr]
         return Group("set", tuple(flat), is_series=r"\ldots" in outside)
     if opening not in ("(", "[") or closing not in (")", "]"):
         return None
-    parts = _cut(inner, outside, "[,;]")
+    parts = cut_at(inner, outside, "[,;]")
     if len(parts) == 1:
         return _read(inner, depth + 1) if opening + closing == "()" else None
     items = [_read(part, depth + 1) for part in parts]

@@ -12,10 +12,11 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import cast
 
-from gdpo_nemo.rewards.math.answers import Answer, Choice, Group, Interval, Leaf, Named, Phrase, Prose, Relation, read
+from gdpo_nemo.rewards.math.answers import read
 from gdpo_nemo.rewards.math.estimate import clearly_different
 from gdpo_nemo.rewards.math.exact import Number, number, same
 from gdpo_nemo.rewards.math.notation import key
+from gdpo_nemo.rewards.math.shapes import Answer, Choice, Group, Interval, Leaf, Named, Phrase, Prose, Relation
 
 Verdict = bool | None
 Ends = Callable[[Leaf, Leaf], Verdict]

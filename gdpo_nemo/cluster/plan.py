@@ -19,6 +19,7 @@ from gdpo_nemo.cluster.rules import Opinion, Violation
 from gdpo_nemo.cluster.settings import DTENSOR, MEGATRON, VLLM, Settings
 from gdpo_nemo.config import GdpoConfig
 from gdpo_nemo.method import Method
+from gdpo_nemo.signals.schedules import Schedule, weight_text
 from gdpo_nemo.terminal import listing, sentences, table
 
 # Rows of the paper's training sets. They are not redistributed: docs/nemo-rl.md says where each one comes from.
@@ -107,14 +108,15 @@ def _data(gdpo: GdpoConfig) -> str | None:
     return "; ".join([*([papers] if papers else []), where, *(["not on this machine"] if missing else [])])
 
 
-def _rewards(gdpo: GdpoConfig) -> dict[str, float]:
-    """Weights by name.
+def _rewards(gdpo: GdpoConfig) -> dict[str, float | str]:
+    """Weights by name; of a schedule, its text.
 
     Raises:
         GdpoError: as a run would, for a reward, weight or condition that does not make sense.
     """
     method = Method(gdpo)
-    return dict(zip(method.names, method.weights, strict=True))
+    named = zip(method.names, method.weights, strict=True)
+    return {name: weight_text(weight) if isinstance(weight, Schedule) else weight for name, weight in named}
 
 
 def _layout(s: Settings) -> dict[str, Any]:
@@ -164,7 +166,7 @@ def _head(run: ClusterRun, s: Settings, data: Mapping[str, Any]) -> Iterator[str
     multiple = f", padded to a multiple of {s.pack_multiple}" if s.pack_multiple > 1 else ""
     kl = float(s["loss_fn.reference_policy_kl_penalty"] or 0)
     estimator = "k1 in the reward" if run.gdpo.kl_in_reward else s["loss_fn.reference_policy_kl_type"]
-    weighted = [f"{name} x {weight:g}" for name, weight in data["rewards"].items()]
+    weighted = [f"{name} x {weight_text(weight)}" for name, weight in data["rewards"].items()]
     yield f"{run.gdpo.task or 'own rewards'}, {s['grpo.adv_estimator.name']}, {s.model}"
     yield listing(
         [

@@ -175,9 +175,9 @@ def weights_at(weights: Sequence[float | Schedule], step: int | None) -> tuple[f
     return tuple(weight_at(weight, step) for weight in weights)
 
 
-def weight_text(weight: float | Schedule) -> str:
-    """A weight for people."""
-    return str(weight) if isinstance(weight, Schedule) else f"{weight:g}"
+def weight_text(weight: float | str | Schedule) -> str:
+    """A weight for people; a text stays one."""
+    return f"{weight:g}" if isinstance(weight, int | float) else str(weight)
 
 
 def _check_finite(**numbers: float) -> None:

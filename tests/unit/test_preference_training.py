@@ -225,6 +225,12 @@ def test_options_of_the_other_methods_are_refused(block, message):
         method(method="preference", **block)
 
 
+@pytest.mark.parametrize("setting", ["clip_low=0.1", "kl_coef=0.1", "aggregation=sequence_mean"])
+def test_settings_of_the_clipped_loss_are_refused(setting, configure):
+    with pytest.raises(ConfigError, match=r"  Value error, embedded\.train\.loss belongs to methods gdpo"):
+        configure(PREFERENCE, f"embedded.train.loss.{setting}")
+
+
 @pytest.mark.parametrize("name", ["gdpo", "grpo"])
 def test_the_other_methods_refuse_its_options(name):
     with pytest.raises(ConfigError, match=r"gdpo\.preference=.*means nothing under method " + name):

@@ -105,6 +105,14 @@ class RewardConfig(Strict):
         return self
 
 
+class PromptLimit(Strict):
+    """How long a prompt may be, chat markup included."""
+
+    tokens: int = Field(ge=1, description="rows with longer prompts are left out and counted")
+    tokenizer: str | None = Field(default=None, description="that counts; None: the model's own")
+    compat: bool = Field(default=False, description="keep them, and cut their front away as ToolRL's code does")
+
+
 class DataConfig(Strict):
     """Rows of your own, in place of the task's: where they lie, what their columns mean, how they become prompts."""
 
@@ -112,6 +120,7 @@ class DataConfig(Strict):
     heldout: TableFile
     columns: dict[str, str] = Field(default={}, description="id, gold, or a field for the prompt -> column")
     prompt: PromptTemplate
+    prompt_limit: PromptLimit | None = None
 
 
 Action = Literal["warn", "checkpoint", "stop"]

@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Protocol
+from typing import Final, Protocol
 
 import numpy as np
 
-from gdpo_nemo.config import DataConfig, GdpoConfig, RunConfig
+from gdpo_nemo.config import DataConfig, GdpoConfig, PromptLimit, RunConfig
+from gdpo_nemo.data.fitting import Fitted, fit_prompts, token_counter
 from gdpo_nemo.data.table import GOLD, Table, TableFile, read_table, to_rows
 from gdpo_nemo.data.tool_world import Split
 from gdpo_nemo.errors import InputError, UnknownNameError
 from gdpo_nemo.randomness import stream
 from gdpo_nemo.types import Prompt, Row
 from gdpo_nemo.worlds import World, build_prompt
+
+SPLITS: Final[tuple[Split, ...]] = ("train", "heldout")
 
 
 class RowSource(Protocol):
@@ -38,8 +41,8 @@ class RowSource(Protocol):
         """Rows of one split; None for a world that makes them as it goes."""
 
 
-def row_source(config: GdpoConfig, world: World) -> RowSource:
-    """The tables that ``gdpo.data`` names, or else the world.
+def row_source(config: GdpoConfig, world: World, tokenizer: str | None = None) -> RowSource:
+    """The tables that ``gdpo.data`` names, or else the world; ``tokenizer`` as ``TableSource`` takes it.
 
     Raises:
         GdpoError: a table cannot be read, or does not fit columns and prompt; see ``TableSource``.
@@ -47,7 +50,7 @@ def row_source(config: GdpoConfig, world: World) -> RowSource:
     if config.data is None:
         return WorldSource(world)
     pinned = config.data.train.sha256 and config.data.heldout.sha256
-    return _pinned(config.data.model_dump_json()) if pinned else TableSource(config.data)
+    return _pinned(config.data.model_dump_json(), tokenizer) if pinned else TableSource(config.data, tokenizer)
 
 
 def settle(config: RunConfig) -> RunConfig:
@@ -61,7 +64,8 @@ def settle(config: RunConfig) -> RunConfig:
     """
     if config.gdpo.data is None:
         return config
-    source, embedded = TableSource(config.gdpo.data), config.embedded
+    embedded = config.embedded
+    source = TableSource(config.gdpo.data, None if embedded.model.name == "tiny" else embedded.model.name)
     warmup, evaluation = embedded.warmup, embedded.evaluation
     wanted = embedded.model.name == "tiny" or "clean_steps" in warmup.model_fields_set
     clean_steps = warmup.clean_steps if wanted and GOLD in config.gdpo.data.columns else 0
@@ -79,9 +83,9 @@ def settle(config: RunConfig) -> RunConfig:
 
 
 @lru_cache(maxsize=2)
-def _pinned(data: str) -> RowSource:
+def _pinned(data: str, tokenizer: str | None) -> RowSource:
     """Tables named by their content need no second look at the files."""
-    return TableSource(DataConfig.model_validate_json(data))
+    return TableSource(DataConfig.model_validate_json(data), tokenizer)
 
 
 @dataclass(frozen=True)
@@ -112,16 +116,25 @@ class TableSource:
 
     Attributes:
         config: the block it was made from.
-        pinned: the same with the SHA-256 of both contents.
+        fitted: split -> which prompts are too long; empty without ``prompt_limit``.
+        pinned: the block with the SHA-256 of both contents.
     """
 
-    def __init__(self, config: DataConfig) -> None:
-        """Read both tables and check each row.
+    def __init__(self, config: DataConfig, tokenizer: str | None = None) -> None:
+        """Read both tables, check each row, and apply ``prompt_limit``.
+
+        Args:
+            config: the block.
+            tokenizer: that counts the tokens of prompts, unless the block names one.
 
         Raises:
             PrerequisiteError: a file or a library is missing.
-            InputError, UnknownNameError: content, columns and prompt do not fit; the message names the line.
+            InputError, UnknownNameError: content, columns and prompt do not fit; the message names the line. No prompt
+                is short enough, or there is no tokenizer to tell.
         """
+        if config.prompt_limit is not None and config.prompt_limit.tokenizer is None:
+            limit = config.prompt_limit.model_copy(update={"tokenizer": tokenizer})
+            config = config.model_copy(update={"prompt_limit": limit})
         self.config = config
         tables = {"train": read_table(config.train), "heldout": read_table(config.heldout)}
         same_rows = (config.train.where, config.train.without) == (config.heldout.where, config.heldout.without)
@@ -130,9 +143,10 @@ class TableSource:
                 f"gdpo.data.heldout has the content of gdpo.data.train ({config.train.name}); held-out rows must be "
                 "others, or the evaluation says nothing about new questions"
             )
-        self._rows = {split: to_rows(table, config.columns) for split, table in tables.items()}
-        for split, table in tables.items():
-            self._check_prompts(self._rows[split], table)
+        self._rows: dict[Split, list[Row]] = {split: to_rows(tables[split], config.columns) for split in SPLITS}
+        for split in SPLITS:
+            self._check_prompts(self._rows[split], tables[split])
+        self.fitted = {} if config.prompt_limit is None else self._fit(config.prompt_limit)
         self.pinned = config.model_copy(
             update={split: _pin(getattr(config, split), table) for split, table in tables.items()}
         )
@@ -154,7 +168,8 @@ class TableSource:
 
     def prompt(self, row: Row) -> Prompt:
         """See ``RowSource``."""
-        return self.config.prompt.build(row)
+        prompt, limit = self.config.prompt.build(row), self.config.prompt_limit
+        return replace(prompt, keep_last=limit.tokens) if limit is not None and limit.compat else prompt
 
     def num_rows(self, split: Split) -> int:
         """See ``RowSource``."""
@@ -167,6 +182,25 @@ class TableSource:
             for row in self._rows["train"]
             for text in (*(message.content for message in self.prompt(row).messages), row.gold)
         ]
+
+    def _fit(self, limit: PromptLimit) -> dict[Split, Fitted]:
+        if limit.tokenizer is None:
+            raise InputError(
+                "gdpo.data.prompt_limit counts tokens, and the tiny model has no tokenizer before its rows are chosen; "
+                "set gdpo.data.prompt_limit.tokenizer to a Hugging Face folder or hub id, or leave the limit out"
+            )
+        count, fitted = token_counter(limit.tokenizer), dict[Split, Fitted]()
+        for split in SPLITS:
+            found = fitted[split] = fit_prompts(
+                self._rows[split],
+                lambda row: count(self.config.prompt.build(row)),
+                limit=limit.tokens,
+                compat=limit.compat,
+            )
+            if not found.rows:
+                raise InputError(f"{getattr(self.config, split).name}: {found} (gdpo.data.prompt_limit.tokens)")
+            self._rows[split] = list(found.rows)
+        return fitted
 
     def _check_prompts(self, rows: Sequence[Row], table: Table) -> None:
         for row, place in zip(rows, table.places, strict=True):

@@ -43,10 +43,17 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """What the model is asked: the chat messages of one row."""
+    """What the model is asked: the chat messages of one row.
+
+    Attributes:
+        row_id: of the row.
+        messages: the chat.
+        keep_last: of its tokens, chat markup included, only the last so many are asked; None: all.
+    """
 
     row_id: str
     messages: tuple[Message, ...]
+    keep_last: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

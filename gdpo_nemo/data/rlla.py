@@ -13,16 +13,16 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from gdpo_nemo.data.fitting import fit_prompts, token_counter
 from gdpo_nemo.data.locks import DataLockError, data_root, fingerprint, is_offline, locked_file
 from gdpo_nemo.data.sources import RLLA
 from gdpo_nemo.data.table import TableFile, read_table, to_rows
 from gdpo_nemo.errors import UnknownNameError
-from gdpo_nemo.types import Row
+from gdpo_nemo.types import Message, Prompt, Row
 
 SPLITS: Final = {"train": "dataset/rlla_4k/train.parquet", "test": "dataset/rlla_4k/test.parquet"}
 COLUMNS: Final = {"gold": "reward_model.ground_truth", "chat": "prompt"}
@@ -68,47 +68,6 @@ def read_rlla(path: Path) -> list[Row]:
         PrerequisiteError, InputError, UnknownNameError: as ``table.read_table`` and ``table.to_rows``.
     """
     return to_rows(read_table(TableFile(path=str(path))), COLUMNS)
-
-
-@dataclass(frozen=True)
-class Fitted:
-    """Rows whose prompts fit a limit.
-
-    Attributes:
-        rows: those that are kept.
-        too_long: id -> tokens of each prompt over the limit: left out, or with ``compat`` kept and to be cut.
-    """
-
-    rows: tuple[Row, ...]
-    too_long: Mapping[str, int]
-
-
-def fit_prompts(
-    rows: Sequence[Row],
-    num_tokens: Callable[[Sequence[Mapping[str, str]]], int],
-    *,
-    limit: int = PROMPT_LIMIT,
-    compat: bool = False,
-) -> Fitted:
-    """Leave out rows whose prompt is longer than the limit.
-
-    The released code keeps them and cuts the front of the prompt away, so that the model sees tools without the
-    instructions above them.
-
-    Args:
-        rows: as ``read_rlla`` gives them.
-        num_tokens: length of chat messages, markup included.
-        limit: in tokens.
-        compat: keep such rows, as the released code does; ``cut`` takes their tokens as it does.
-    """
-    lengths = {row.id: num_tokens(row.fields["chat"]) for row in rows}
-    too_long = {row_id: length for row_id, length in lengths.items() if length > limit}
-    return Fitted(tuple(row for row in rows if compat or row.id not in too_long), too_long)
-
-
-def cut(token_ids: Sequence[int], limit: int = PROMPT_LIMIT) -> Sequence[int]:
-    """The last tokens of a prompt, up to the limit: what the released code trains on."""
-    return token_ids[-limit:]
 
 
 class Tool(NamedTuple):
@@ -159,12 +118,19 @@ def contradictions(row: Row) -> Iterator[str]:
                 yield "number_as_string"
 
 
-def statistics(rows: Sequence[Row]) -> dict[str, Any]:
+def statistics(rows: Sequence[Row], tokenizer: str | None = None) -> dict[str, Any]:
     """Counts for ``gdpo data stats``.
+
+    Args:
+        rows: of one file.
+        tokenizer: name of that which counts the tokens of prompts; None: they are not counted.
 
     Returns:
         ``rows``; ``shapes`` of references; ``calls`` per row; ``numeric_arguments`` in all; ``contradictions`` and
-        ``contradictory_rows``, each by kind, and ``rows_with_any``.
+        ``contradictory_rows``, each by kind, and ``rows_with_any``; with a tokenizer ``too_long``, id -> tokens.
+
+    Raises:
+        PrerequisiteError: the tokenizer cannot be loaded.
     """
     shapes, calls, found, in_rows = Counter[str](), Counter[int](), Counter[str](), Counter[str]()
     numeric = with_any = 0
@@ -191,7 +157,17 @@ def statistics(rows: Sequence[Row]) -> dict[str, Any]:
         "contradictions": dict(sorted(found.items())),
         "contradictory_rows": dict(sorted(in_rows.items())),
         "rows_with_any": with_any,
+        **({} if tokenizer is None else {"too_long": _too_long(rows, tokenizer)}),
     }
+
+
+def _too_long(rows: Sequence[Row], tokenizer: str) -> dict[str, int]:
+    count = token_counter(tokenizer)
+
+    def num_tokens(row: Row) -> int:
+        return count(Prompt(row.id, tuple(Message(turn["role"], turn["content"]) for turn in row.fields["chat"])))
+
+    return dict(fit_prompts(rows, num_tokens, limit=PROMPT_LIMIT).too_long)
 
 
 def described(counts: Mapping[str, Any]) -> list[str]:
@@ -204,4 +180,12 @@ def described(counts: Mapping[str, Any]) -> list[str]:
         of = f" of {counts['numeric_arguments']} numeric arguments" if kind == "number_as_string" else ""
         lines.append(f"{kind}: {number}{of}, in {counts['contradictory_rows'][kind]} rows")
     share = 100 * counts["rows_with_any"] / rows
-    return [*lines, f"references that contradict their prompt: {counts['rows_with_any']} rows ({share:.1f} %)"]
+    lines.append(f"references that contradict their prompt: {counts['rows_with_any']} rows ({share:.1f} %)")
+    long = counts.get("too_long")
+    if long is None:
+        return [*lines, f"prompts of more than {PROMPT_LIMIT:,} tokens: not counted; --tokenizer NAME counts them"]
+    longest = f", the longest of {max(long.values()):,}" if long else ""
+    return [
+        *lines,
+        f"prompts of more than {PROMPT_LIMIT:,} tokens: {len(long)} rows{longest}; training leaves them out",
+    ]

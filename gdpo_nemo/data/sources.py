@@ -86,13 +86,13 @@ def verify_data(task: str, root: Path | None = None) -> Statement:
     return _statement("verified", folder, task, lambda source: verify(source, folder))
 
 
-def data_stats(task: str, root: Path | None = None) -> Statement:
+def data_stats(task: str, root: Path | None = None, tokenizer: str | None = None) -> Statement:
     """``gdpo data stats``: rows and columns of every file, after it was verified.
 
-    Of ToolRL also its references, of Eurus-2-RL-Data its coding rows by source.
+    Of ToolRL also its references and, with a tokenizer, its long prompts; of Eurus-2-RL-Data its coding rows by source.
 
     Raises:
-        UnknownNameError, PrerequisiteError, DataLockError: as ``locks.verify``.
+        UnknownNameError, PrerequisiteError, DataLockError: as ``locks.verify``. The tokenizer cannot be loaded.
     """
     folder = data_root(root)
     lines, data = list[str](), dict[str, Any]()
@@ -105,7 +105,7 @@ def data_stats(task: str, root: Path | None = None) -> Statement:
             if source is RLLA:
                 from gdpo_nemo.data.rlla import described, read_rlla, statistics
 
-                counts = statistics(read_rlla(folder / source.name / name))
+                counts = statistics(read_rlla(folder / source.name / name), tokenizer)
                 data[source.name][name] |= counts
                 lines += [f"  {line}" for line in described(counts)]
             if source in (EURUS, EURUS_VALIDATION):

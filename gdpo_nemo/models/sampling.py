@@ -42,7 +42,7 @@ def encode(tokenizer: Any, prompts: Sequence[Prompt]) -> list[list[int]]:
     conversations = [[{"role": m.role, "content": m.content} for m in prompt.messages] for prompt in prompts]
     texts = tokenizer.apply_chat_template(conversations, add_generation_prompt=True, tokenize=False)
     ids: list[list[int]] = tokenizer(texts, add_special_tokens=False)["input_ids"]
-    return ids
+    return [own[-(prompt.keep_last or 0) :] for own, prompt in zip(ids, prompts, strict=True)]
 
 
 def left_pad(sequences: Sequence[Sequence[int]], pad_id: int, device: torch.device) -> tuple[Tensor, Tensor]:

@@ -18,6 +18,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "stats: rows and columns",
     )
     parser.add_argument("task", help=", ".join(SOURCES))
+    parser.add_argument(
+        "--tokenizer", metavar="NAME", help="stats of tool_calling: count prompts that are too long for this model"
+    )
     parser.add_argument("--data", type=Path, metavar="DIR", help="where data sets lie (default: GDPO_DATA, else data)")
     parser.add_argument("--offline", action="store_true", help="ask nothing of the network (or set GDPO_OFFLINE=1)")
     parser.add_argument(
@@ -36,5 +39,5 @@ def answer(options: argparse.Namespace) -> Answer:
     elif options.action == "verify":
         text, data = verify_data(options.task, options.data)
     else:
-        text, data = data_stats(options.task, options.data)
+        text, data = data_stats(options.task, options.data, options.tokenizer)
     return Answer(text, data)

@@ -89,6 +89,7 @@ def describe(selection: Selection, grid: Grid, jobs: int | None, fresh: bool) ->
             "new_tokens_at_most": train.steps * rollouts_per_step * train.max_new_tokens,
         },
         "rows": {split: source.num_rows(split) for split in SPLITS},
+        "prompt_limit": {split: str(fitted) for split, fitted in getattr(source, "fitted", {}).items()},
         "rollouts_in_all": len(runs) * train.steps * rollouts_per_step,
         "evaluation": {
             "questions": evaluation.questions,
@@ -150,6 +151,7 @@ def _text(data: dict[str, Any]) -> str:
             f"at most {per_run['new_tokens_at_most']:,} new tokens",
         ),
         ("data", f"{rows['train']:,} training rows, {rows['heldout']:,} held out" if rows["train"] else ""),
+        ("prompts", "; ".join(f"{split}: {fitted}" for split, fitted in data["prompt_limit"].items())),
         ("in all", f"{data['rollouts_in_all']:,} rollouts"),
         (
             "evaluation",

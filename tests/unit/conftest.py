@@ -105,3 +105,22 @@ def warm(loaded):
     """A copy of the warmed-up model for this test, and its tokenizer."""
     model, tokenizer = loaded
     return copy.deepcopy(model), tokenizer
+
+
+@pytest.fixture(scope="session")
+def chat_tokenizer(tmp_path_factory):
+    """A folder with a tokenizer of bytes whose chats read "<user>text<assistant>"."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    alphabet = {letter: number for number, letter in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
+    built = Tokenizer(models.BPE(vocab=alphabet, merges=[]))
+    built.pre_tokenizer, built.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=built)
+    tokenizer.chat_template = (
+        "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}"
+        "{% if add_generation_prompt %}<assistant>{% endif %}"
+    )
+    folder = tmp_path_factory.mktemp("chat_tokenizer")
+    tokenizer.save_pretrained(folder)
+    return str(folder)

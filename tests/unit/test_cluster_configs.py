@@ -89,7 +89,10 @@ def test_the_paper_scale_has_the_papers_settings(task):
     assert s.gbs == paper["mini_batch"] * paper["rollouts"]
     assert s.optimiser_steps == {"tool_calling": 4, "gsm8k": 1}.get(task, 8) == paper["batch"] // paper["mini_batch"]
     assert s.samples == s.optimiser_steps * s.gbs
-    assert (s["data.max_input_seq_length"], s.max_new_tokens) == (paper["prompt"], paper["response"])
+    longest = run.gdpo.data and run.gdpo.data.prompt_limit and run.gdpo.data.prompt_limit.tokens
+    assert longest in (None, paper["prompt"]) and (longest is not None) == (task == "tool_calling")
+    below = s["data.max_input_seq_length"]  # prompts of that many tokens are masked
+    assert (below - bool(longest), s.max_new_tokens) == (paper["prompt"], paper["response"])
     assert s.seq == paper["prompt"] + paper["response"]
     optimizer, scheduler = s["policy.megatron_cfg.optimizer"], s["policy.megatron_cfg.scheduler"]
     rates = (optimizer["lr"], optimizer["min_lr"], scheduler["lr_decay_style"])

@@ -4,12 +4,11 @@ import json
 
 import pytest
 
+from gdpo_nemo.data import rlla
 from gdpo_nemo.data.locks import DataLockError
 from gdpo_nemo.data.rlla import (
     contradictions,
-    cut,
     described,
-    fit_prompts,
     offered_tools,
     read_rlla,
     rlla_file,
@@ -91,16 +90,16 @@ def test_contradictions_are_counted(rows):
     }
 
 
-def test_long_prompts_are_left_out_and_counted_or_kept_as_released(rows):
-    def words(chat):
-        return chat[1]["content"].count("word")
-
-    fitted = fit_prompts(rows, words, limit=4)
-    assert [row.id for row in fitted.rows] == [row.id for row in rows[:4]]
-    assert fitted.too_long == {rows[4].id: 5, rows[5].id: 6}
-    compat = fit_prompts(rows, words, limit=4, compat=True)
-    assert (list(compat.rows), compat.too_long) == (rows, fitted.too_long)
-    assert (cut([1, 2, 3], 2), cut([1, 2], 2)) == ([2, 3], [1, 2])
+def test_long_prompts_are_counted_with_a_tokenizer(rows, chat_tokenizer, monkeypatch):
+    assert "too_long" not in statistics(rows)
+    assert described(statistics(rows))[-1] == (
+        "prompts of more than 2,048 tokens: not counted; --tokenizer NAME counts them"
+    )
+    lengths = [len("".join(turn["content"] for turn in row.fields["chat"]).encode()) for row in rows]
+    monkeypatch.setattr(rlla, "PROMPT_LIMIT", sorted(lengths)[3] + len("<system><user><assistant>"))
+    found = statistics(rows, chat_tokenizer)
+    assert list(found["too_long"]) == [rows[4].id, rows[5].id]
+    assert "2 rows, the longest of" in described(found)[-1]
 
 
 def test_only_the_published_file_is_taken(rows, tmp_path):
@@ -116,4 +115,4 @@ def test_only_the_published_file_is_taken(rows, tmp_path):
 def test_the_counts_are_told(rows):
     lines = described(statistics(rows))
     assert "number_as_string: 3 of 4 numeric arguments, in 2 rows" in lines
-    assert lines[-1] == "references that contradict their prompt: 3 rows (50.0 %)"
+    assert lines[-2] == "references that contradict their prompt: 3 rows (50.0 %)"

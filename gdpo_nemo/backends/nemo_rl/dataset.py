@@ -14,7 +14,7 @@ from nemo_rl.data.interfaces import DatumSpec, TaskDataSpec
 from gdpo_nemo.config import GdpoConfig, validate
 from gdpo_nemo.data.tool_world import Split, ToolWorld
 from gdpo_nemo.randomness import stream
-from gdpo_nemo.source import row_source
+from gdpo_nemo.source import TableSource, row_source
 from gdpo_nemo.types import Prompt, Row
 
 PROCESSOR = "gdpo_rows"
@@ -28,8 +28,9 @@ class RowDataset(RawDataset):
     """
 
     def __init__(
-        self, split: Split, gdpo: Mapping[str, Any], num_rows: int | None = None, seed: int = 0, **_: Any
-    ) -> None:
+        self, split: Split, gdpo: Mapping[str, Any], num_rows: int | None = None, seed: int = 0,
+        tokenizer: str | None = None, **_: Any,
+    ) -> None:  # fmt: skip
         """Read rows.
 
         Args:
@@ -37,8 +38,11 @@ class RowDataset(RawDataset):
             gdpo: the ``gdpo:`` block; ``gdpo.data`` names the tables, without it the tool world makes rows.
             num_rows: how many; all of a table unless given, 1,024 of a world.
             seed: of the order of a table, or of the draw from a world.
+            tokenizer: the policy's, which counts the tokens of prompts for ``gdpo.data.prompt_limit``.
         """
-        source = row_source(validate(GdpoConfig, gdpo, "gdpo"), ToolWorld())
+        source = row_source(validate(GdpoConfig, gdpo, "gdpo"), ToolWorld(), tokenizer)
+        if isinstance(source, TableSource) and split in source.fitted:
+            print(f"{split}: {source.fitted[split]} (gdpo.data.prompt_limit)", flush=True)
         rows = islice(source.rows(split, stream(seed, "data", 0)), num_rows or source.num_rows(split) or 1024)
         self.task_name = f"gdpo_{split}"
         self.dataset = Dataset.from_list([self._entry(row, source.prompt(row)) for row in rows])
@@ -47,7 +51,9 @@ class RowDataset(RawDataset):
     def _entry(self, row: Row, prompt: Prompt) -> dict[str, Any]:
         messages = [{"role": message.role, "content": message.content} for message in prompt.messages]
         row_json = json.dumps({"id": row.id, "fields": dict(row.fields), "gold": row.gold})
-        return {"messages": messages, "row": row_json, "task_name": self.task_name}
+        return {
+            "messages": messages, "row": row_json, "keep_last": prompt.keep_last or 0, "task_name": self.task_name
+        }  # fmt: skip
 
 
 def process_row(
@@ -64,6 +70,7 @@ def process_row(
     """
     prompt = tokenizer.apply_chat_template(datum_dict["messages"], tokenize=False, add_generation_prompt=True)
     token_ids = tokenizer(prompt, return_tensors="pt", add_special_tokens=False)["input_ids"][0]
+    token_ids = token_ids[-datum_dict["keep_last"] :]
     fits = max_seq_length is None or len(token_ids) < max_seq_length
     if not fits:
         token_ids = token_ids[:CUT_TO]

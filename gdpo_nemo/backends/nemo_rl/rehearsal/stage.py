@@ -46,6 +46,8 @@ def write_model(gdpo: GdpoConfig, architecture: Mapping[str, Any], folder: Path)
     from gdpo_nemo.randomness import stream
     from gdpo_nemo.source import settle
 
+    if gdpo.data is not None:  # the small model's tokenizer comes of the rows, and so cannot choose them
+        gdpo = gdpo.model_copy(update={"data": gdpo.data.model_copy(update={"prompt_limit": None})})
     run = settle(RunConfig(gdpo=gdpo, embedded=EmbeddedConfig(warmup=WARM_UP)))
     _, tokenizer = models.load(run.embedded, gdpo=gdpo)
     torch.manual_seed(0)
@@ -121,7 +123,7 @@ def shrink(whole: Mapping[str, Any], folder: Path, model: Path, tokenizer: Path,
             "logprob_batch_size": math.gcd(prompts * group, 8),
             "generation": {"max_new_tokens": min(policy["generation"]["max_new_tokens"], NEW_TOKENS)},
         },
-        "data": {"num_workers": 0, "train": {"num_rows": TRAIN_ROWS}},
+        "data": {"num_workers": 0, "train": {"num_rows": TRAIN_ROWS}, "default": {"tokenizer": str(tokenizer)}},
         "checkpointing": {"enabled": True, "checkpoint_dir": str(folder / "checkpoints"), "save_period": 2},
         "logger": {
             "log_dir": str(folder / "logs"),

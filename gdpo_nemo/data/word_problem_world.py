@@ -91,9 +91,9 @@ class ProblemMix:
         bare_kept: chance that the answer is a number alone; others have a unit or a decimal, equally often.
     """
 
-    think_share: float = 0.4
-    plain_share: float = 0.4
-    think_noise: float = 0.3
+    think_share: float = 0.25
+    plain_share: float = 0.55
+    think_noise: float = 0.8
     plain_noise: float = 0.1
     piece_kept: float = 0.85
     bare_kept: float = 0.75

@@ -47,7 +47,7 @@ def advise(health: Health, setting: Setting) -> list[Advice]:
     for reward in health.rewards:
         found = _unusable(reward, health) or list(_weak(reward, health))
         lines += found if reward.weight else [replace(line, level="note") for line in found]
-    lines += [*_dominance(health, setting), *_pairs(health), *_batch(health, setting)]
+    lines += [*_dominance(health, setting), *_pairs(health, setting), *_batch(health, setting)]
     order = ("unusable", "act", "note")
     return sorted(lines, key=lambda line: order.index(line.level))
 
@@ -138,6 +138,8 @@ def _dominance(health: Health, setting: Setting) -> Iterator[Advice]:
             cure = "gdpo.method: gdpo removes that"
             if setting.method == "grpo" and not setting.rescale_by_range and len(setting.ranges) == len(grpo):
                 cure += ", gdpo.rescale_by_range: true softens it"
+            if setting.method == "grpo":
+                cure += ", normalise: quantile brings rewards to one scale"
             weight *= by_name[top].weight
             yield Advice("act", top, f"{text}. {cure}; under GRPO a weight of {weight:.2g} would equal the weakest")
     first = max(gdpo, key=lambda name: _known(gdpo[name]))
@@ -164,14 +166,17 @@ def _known(share: float) -> float:
     return 0.0 if math.isnan(share) else share
 
 
-def _pairs(health: Health) -> Iterator[Advice]:
+def _pairs(health: Health, setting: Setting) -> Iterator[Advice]:
     for pair in health.pairs:
         both = f"{pair.left}, {pair.right}"
-        if pair.num_ordered < FEW_ORDERED:
+        if pair.num_ordered < FEW_ORDERED or any({pair.left, pair.right} <= {*family} for family in setting.families):
             continue
         if pair.pearson >= DUPLICATE:
             text = f"{pair.left} and {pair.right} say the same inside groups (correlation {pair.pearson:.2f})"
-            yield Advice("act", both, f"{text}: together they count twice. Keep one, or halve their weights")
+            cure = "Keep one, or halve their weights"
+            if setting.method != "grpo":
+                cure += f", or make them a family that counts once (gdpo.families: {{name: [{both}]}})"
+            yield Advice("act", both, f"{text}: together they count twice. {cure}")
         elif pair.conflict_rate >= OPPOSED:
             text = (
                 f"{pair.left} and {pair.right} order {_percent(pair.conflict_rate)} of {pair.num_ordered} pairs of "

@@ -74,6 +74,7 @@ class Setting:
         method: ``gdpo`` or ``grpo``; None: not decided, and the advice speaks of both.
         rescale_by_range: as of the configuration; divides the weights under GRPO.
         prompts, rollouts: of one training batch; None: as many as were seen.
+        families: rewards that are normalised as one.
     """
 
     weights: Mapping[str, float] = field(default_factory=dict)
@@ -83,6 +84,7 @@ class Setting:
     rescale_by_range: bool = False
     prompts: int | None = None
     rollouts: int | None = None
+    families: tuple[tuple[str, ...], ...] = ()
 
     @classmethod
     def of(cls, config: RunConfig, step: int | None = None) -> Setting:
@@ -102,6 +104,7 @@ class Setting:
             config.gdpo.rescale_by_range,
             train.prompts_per_step,
             train.rollouts_per_prompt,
+            tuple(family.rewards for family in config.gdpo.families.values()),
         )
 
     def check(self, names: Sequence[str]) -> None:

@@ -43,6 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--rewards", metavar="A,B", help="of recorded rollouts: the columns that are rewards")
     add("--prompt-key", metavar="NAME", help="of recorded rollouts: the column that names the prompt")
     add("--weight", action="append", default=[], metavar="NAME=W", help="weight of a reward (default: 1)")
+    add("--step", type=_positive, metavar="N", help="of weights that follow a schedule (default: the last step)")
     add("--range", action="append", default=[], metavar="NAME=LOW,HIGH", help="declared range of a reward")
     add("--batch-prompts", type=_positive, metavar="P", help="prompts of a training batch (default: as configured)")
     add("--seed", type=int, default=0, help="of prompts and samples (default: 0)")
@@ -61,7 +62,7 @@ def answer(options: argparse.Namespace) -> Answer:
     from gdpo_nemo.health.rollouts import Setting
 
     config, checkpoint = _target(options) if options.target else (None, None)
-    setting = _overridden(Setting() if config is None else Setting.of(config), options)
+    setting = _overridden(Setting() if config is None else Setting.of(config, options.step), options)
     sampled: Probe | None = None
     if options.rollouts:
         rollouts = read_rollouts(

@@ -133,6 +133,22 @@ def test_correlations_do_not_see_differences_between_prompts():
     assert abs(pair.pearson) < 0.1
 
 
+def test_rewards_that_say_the_same_are_a_family_unless_they_are_in_one():
+    first = np.random.default_rng(0).normal(size=400)
+    found = rollouts(np.stack([first, 3 * first], 1), np.arange(50).repeat(8))
+    [line] = [one for one in lines(found) if "say the same" in one.text]
+    assert line.text.endswith("or make them a family that counts once (gdpo.families: {name: [a, b]})")
+    assert not any("say the same" in one.text for one in lines(found, Setting(families=(("a", "b"),))))
+    [line] = [one for one in lines(found, Setting(method="grpo")) if "say the same" in one.text]
+    assert "family" not in line.text
+
+
+def test_a_scheduled_weight_counts_as_it_will_at_the_step_that_is_asked_for(configure):
+    config = configure("gdpo.rewards.correct.weight={schedule: curriculum, start_step: 5, value: 2}")
+    weights = [Setting.of(config, step).weights["correct"] for step in (4, 5, None)]
+    assert weights == [0.0, 2.0, 2.0]
+
+
 @pytest.mark.parametrize(
     ("column", "ranges", "words"),
     [

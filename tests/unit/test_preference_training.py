@@ -179,6 +179,18 @@ def test_a_step_logs_the_fate_of_its_groups_and_the_rewards_of_what_was_sampled(
     assert anchored["loss"] != plain["loss"]
 
 
+def test_an_anchor_is_never_pushed_down(loaded, reference, configure):
+    """With negative weights the reference answer is the worst of its group, and the pairs are those without it."""
+    worst = "gdpo.rewards={format: {weight: -1}, correct: {weight: -1}}"
+    plain, anchored = (
+        take_step(loaded, reference, configure(PREFERENCE, worst, f"gdpo.preference.anchors={anchors}"))
+        for anchors in ("none", "gold")
+    )
+    same = ("loss", "grad_norm", "preference/margin_mean", "preference/frac_used")
+    assert [anchored[key] for key in same] == pytest.approx([plain[key] for key in same], rel=1e-4)
+    assert plain["preference/frac_used"] > 0
+
+
 def test_a_group_in_which_all_are_vetoed_is_skipped(loaded, reference, configure):
     everything = take_step(loaded, reference, configure(PREFERENCE, "gdpo.veto={reward: correct, below: 9}"))
     assert everything["preference/frac_vetoed"] == 1 and everything["grad_norm"] == 0

@@ -1,9 +1,13 @@
 """What a configuration may add to the method: each option changes what it says, and nothing when it is off."""
 
 import math
+import re
+from dataclasses import fields
+from pathlib import Path
 
 import pytest
 import torch
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from reward_batches import EIGHTHS, assert_same, batches
@@ -11,9 +15,10 @@ from torch.testing import assert_close
 
 from gdpo_nemo.advantages import diagnostics, gdpo
 from gdpo_nemo.conditioning import ConditionWarning
-from gdpo_nemo.config import GdpoConfig, validate
+from gdpo_nemo.config import GdpoConfig, RewardConfig, validate
 from gdpo_nemo.errors import ConfigError, InputError, UnknownNameError
 from gdpo_nemo.method import Method
+from gdpo_nemo.signals.quantile import Quantile
 
 few = settings(max_examples=40, deadline=None)
 TWO = {"dtypes": [torch.float64], "min_rewards": 2}
@@ -356,3 +361,20 @@ def test_without_signals_it_is_the_method_bit_for_bit(batch):
     assert made.equal(gdpo(rewards, groups, weights=weights, valid_B=valid_B))
     expected = diagnostics(rewards, groups, names=["format", "correct"], weights=weights, valid_B=valid_B).as_metrics()
     assert str(health.as_metrics()) == str(expected)
+
+
+def test_the_page_lists_every_option_with_its_default():
+    page = (Path(__file__).resolve().parents[2] / "docs" / "signals.md").read_text("utf-8")
+    listed = dict(re.findall(r"^\| `(\S+)` \| `(\S+)` \|", page, re.M))
+    of_block, of_reward = GdpoConfig(), RewardConfig()
+    expected = {
+        **{f"rewards.<name>.{key}": getattr(of_reward, key) for key in ("weight", "normalise")},
+        **{f"quantile.{field.name}": getattr(of_block.quantile, field.name) for field in fields(Quantile)},
+        **{
+            key: getattr(of_block, key)
+            for key in ("families", "batch_norm", "amplification_cap", "clip_advantage", "veto")
+        },
+    }
+    assert {key: yaml.safe_load(default) for key, default in listed.items()} == expected
+    yaml_blocks = re.findall(r"```yaml\n(gdpo:.*?)```", page, re.S)
+    assert yaml_blocks and all(Method(validate(GdpoConfig, yaml.safe_load(one)["gdpo"])) for one in yaml_blocks)

@@ -9,7 +9,12 @@ from gdpo_nemo.config import GdpoConfig, Strict
 
 AT_ONCE = "each response as soon as it is complete, while others generate"
 AT_THE_END = "all responses after the last one, while the GPUs wait"
-ASYNC_ENGINE = f"{VLLM}.async_engine"
+ASYNC_KEYS = {
+    "vllm": f"{VLLM}.async_engine",
+    "megatron": "policy.generation.mcore_generation_config.async_engine",
+    "sglang": "policy.generation.use_async_rollouts",
+}
+"""Generation backend -> the key that makes its rollouts asynchronous (``_should_use_async_rollouts`` of grpo.py)."""
 
 
 class EnvironmentConfig(Strict):
@@ -27,12 +32,14 @@ class EnvironmentConfig(Strict):
 
 
 def grades_at_once(s: Settings) -> bool:
-    """Whether NeMo RL hands each response to the environment when it is complete (``_should_use_async_rollouts``)."""
-    return bool(s.vllm and s[ASYNC_ENGINE])
+    """Whether NeMo RL hands each response to the environment when it is complete."""
+    key = ASYNC_KEYS.get(str(s["policy.generation.backend"]))
+    return key is not None and bool(s[key])
 
 
 def grading(s: Settings) -> str:
-    """When grades are computed, in words; with synchronous generation also what would change that."""
+    """When rewards are computed, in words; with synchronous generation also what would change that."""
     if grades_at_once(s):
         return AT_ONCE
-    return f"{AT_THE_END}; {ASYNC_ENGINE}=true grades while others generate" if s.vllm else AT_THE_END
+    key = ASYNC_KEYS.get(str(s["policy.generation.backend"]))
+    return f"{AT_THE_END}; {key}=true grades while others generate" if key else AT_THE_END

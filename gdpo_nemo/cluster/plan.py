@@ -11,6 +11,7 @@ from typing import Any
 from gdpo_nemo.cluster import cost, memory
 from gdpo_nemo.cluster.constraints import host_violations
 from gdpo_nemo.cluster.cost import GPUS, Gpu
+from gdpo_nemo.cluster.environment import grades_at_once, grading
 from gdpo_nemo.cluster.megatron_core import opinion
 from gdpo_nemo.cluster.memory import GIB, Line, Memory
 from gdpo_nemo.cluster.recipes import ClusterRun
@@ -81,6 +82,7 @@ def plan_cluster(run: ClusterRun, gpu: str = "h100", opinions: Sequence[Opinion]
         "nemo_rl": {"commit": run.host.commit, "source": run.source},
         "layout": _layout(s),
         "batch": _batch(s),
+        "grades_while_generating": grades_at_once(s),
         "memory": None,
         "cost": None,
         "data": _data(run.gdpo),
@@ -175,6 +177,7 @@ def _head(run: ClusterRun, s: Settings, data: Mapping[str, Any]) -> Iterator[str
             ("cluster", f"{layout['nodes']} x {layout['gpus_per_node']} GPUs = {layout['world']}"),
             ("training", f"{engine} on {s.train_gpus} GPUs: DP {s.dp} x TP {s.tp} x PP {s.pp} x CP {s.cp}"),
             ("generation", f"vLLM on {where}: {s.vllm_replicas} copies of TP {s.vllm_tp} x PP {s.vllm_pp}"),
+            ("grading", grading(s)),
             (
                 "batch",
                 f"{s.prompts:,} prompts x {s.rollouts} rollouts = {s.samples:,} rollouts, in optimiser steps of "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from concurrent.futures import Future, wait
+from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, runtime_checkable
 
@@ -19,6 +19,8 @@ RUN_STATUSES: Final = (OK, ERROR, TIMEOUT, MEMORY, OUTPUT_LIMIT, COMPILE_ERROR)
 MIB: Final = 1 << 20
 OUT_OF_TIME: Final = "the deadline of the caller passed"
 """The failure of a job that was wanted by a time and had not ended by then."""
+CLOSED: Final = "the sandbox was closed"
+"""The failure of a job that was in a sandbox when it was closed."""
 
 
 class SandboxError(GdpoError, RuntimeError):
@@ -150,10 +152,18 @@ class Sandbox(Protocol):
 
 def collect(futures: Sequence[Future[JobResult]]) -> list[JobResult]:
     """The results of jobs that are under way, in order; at the caller's deadline a failure for those without one."""
-    _, late = wait(futures, deadline.left_s(deadline.current()))
-    for future in late:
+    wanted_by = deadline.current()
+    return [_result(future, deadline.left_s(wanted_by)) for future in futures]
+
+
+def _result(future: Future[JobResult], within_s: float | None) -> JobResult:
+    try:
+        return future.result(within_s)
+    except TimeoutError:
         future.cancel()
-    return [JobResult(failure=OUT_OF_TIME) if future in late else future.result() for future in futures]
+        return JobResult(failure=OUT_OF_TIME)
+    except CancelledError:
+        return JobResult(failure=CLOSED)
 
 
 def classify(answer: dict[str, Any], limits: Limits, stdout_size: int, report: bytes) -> tuple[str, str, bool]:

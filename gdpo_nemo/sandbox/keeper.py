@@ -162,6 +162,11 @@ class Keeper:
             for descriptor in files[2:]:
                 os.close(descriptor)
 
+    def interrupt(self) -> None:
+        """End what runs in the zygote, and it, from another thread than the one that waits for it."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+
     def close(self) -> None:
         """End the zygote and what runs in it, and remove its scratch folder."""
         self._socket.close()

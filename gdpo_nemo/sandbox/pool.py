@@ -89,6 +89,8 @@ class LocalPool:
     def close(self) -> None:
         """End all workers and what runs in them."""
         self._closed = True
+        for worker in self._workers:
+            worker.interrupt()
         self._threads.shutdown(cancel_futures=True)
         for worker in self._workers:
             worker.close()

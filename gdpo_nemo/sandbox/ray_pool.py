@@ -13,7 +13,7 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
+from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
@@ -22,11 +22,13 @@ from typing import Any, Final
 
 from gdpo_nemo.errors import PrerequisiteError
 from gdpo_nemo.sandbox import isolation
-from gdpo_nemo.sandbox.jobs import Job, JobResult, SandboxError, collect
+from gdpo_nemo.sandbox.jobs import CLOSED, Job, JobResult, SandboxError, collect
 from gdpo_nemo.sandbox.pool import LocalPool
 
-ATTEMPTS: Final = 3
-"""Times that Ray calls a pool which comes back; and calls, the later ones alone, before a program is given up."""
+RETRIES: Final = 2
+"""Times that Ray repeats a call to a pool that was lost and came back."""
+ATTEMPTS: Final = 2
+"""Such calls, the second with this program alone and to any node, before a program is given up."""
 AHEAD: Final = 2
 """Programs that a node has in hand for each worker: one to run, one to go on with."""
 MOST_IN_A_CALL: Final = 8
@@ -83,7 +85,7 @@ class _Node:
 
 def _settle_closed(tasks: Sequence[_Task]) -> None:
     for task in tasks:
-        task.settle(JobResult(failure="the sandbox was closed"))
+        task.settle(JobResult(failure=CLOSED))
 
 
 class RayPool:
@@ -109,7 +111,7 @@ class RayPool:
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         nodes = [node["NodeID"] for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU")]
-        again = {"max_restarts": -1, "max_task_retries": ATTEMPTS - 1}  # a pool whose node is up comes back
+        again = {"max_restarts": -1, "max_task_retries": RETRIES}  # a pool whose node is up comes back
         actor = ray.remote(num_cpus=0, **again)(NodePool)
         self._actors: list[Any] = [
             actor.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False)).remote(
@@ -118,7 +120,7 @@ class RayPool:
             for node in nodes
         ]
         try:
-            described = ray.get([each.describe.remote() for each in self._actors])
+            described = [call.future().result() for call in [each.describe.remote() for each in self._actors]]
         except ray.exceptions.RayError as error:
             self._end_actors()
             raise SandboxError(f"no sandbox on a node of the Ray cluster: {error}") from error
@@ -152,9 +154,7 @@ class RayPool:
         self._closed = True
         self._events.put(None)
         self._dispatcher.join()
-        ray = _ray()
-        closing = [actor.close.remote() for actor in self._actors]
-        ray.wait(closing, num_returns=len(closing), timeout=CLOSE_S)
+        wait([actor.close.remote().future() for actor in self._actors], CLOSE_S)
         self._end_actors()
 
     def _end_actors(self) -> None:
@@ -218,7 +218,7 @@ class RayPool:
             if task.attempts < ATTEMPTS:
                 self._line.appendleft(task)
             else:
-                task.settle(JobResult(failure=f"lost {ATTEMPTS} times with the process that ran it: {error}"))
+                task.settle(JobResult(failure=f"lost several times with the process that ran it: {error}"))
 
 
 def is_up() -> bool:

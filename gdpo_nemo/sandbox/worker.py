@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Final
 
 from gdpo_nemo.sandbox.isolation import Layers
-from gdpo_nemo.sandbox.jobs import COMPILE_ERROR, TIMEOUT, Job, JobResult, SandboxError, TestRun
+from gdpo_nemo.sandbox.jobs import CLOSED, COMPILE_ERROR, TIMEOUT, Job, JobResult, SandboxError, TestRun
 from gdpo_nemo.sandbox.keeper import WARM_IMPORTS, Keeper, memory_file
 
 ATTEMPTS: Final = 3
@@ -19,7 +19,7 @@ ATTEMPTS: Final = 3
 class Worker:
     """A plain zygote and, once a program names numpy, one that has it loaded: each fork copies what is loaded.
 
-    Not for several threads at once.
+    Not for several threads at once, but for ``interrupt``.
 
     Attributes:
         states: layer -> its state.
@@ -33,6 +33,7 @@ class Worker:
         """
         self._layers = layers
         self._keepers: dict[bool, Keeper] = {}
+        self._interrupted = False
         self.states = self._keeper(False).states
 
     @property
@@ -48,6 +49,8 @@ class Worker:
         """One test, on as many zygotes as it takes; a text says that all of them failed."""
         numeric, failure = "numpy" in job.source, ""
         for _ in range(ATTEMPTS):
+            if self._interrupted:
+                return CLOSED
             try:
                 run = self._keeper(numeric).run(job, source, code, stdin)
             except (OSError, SandboxError) as error:
@@ -62,6 +65,8 @@ class Worker:
         if numeric not in self._keepers:
             imports = (*WARM_IMPORTS, "numpy") if numeric else WARM_IMPORTS
             self._keepers[numeric] = Keeper(self._layers, imports=imports)
+            if self._interrupted:
+                self._keepers[numeric].interrupt()
         return self._keepers[numeric]
 
     def _drop(self, numeric: bool) -> None:
@@ -69,6 +74,12 @@ class Worker:
         if keeper is not None:
             with contextlib.suppress(OSError):
                 keeper.close()
+
+    def interrupt(self) -> None:
+        """End the program that another thread runs here, for good."""
+        self._interrupted = True
+        for keeper in list(self._keepers.values()):
+            keeper.interrupt()
 
     def close(self) -> None:
         """End the zygotes and what runs in them, and remove their scratch folders."""

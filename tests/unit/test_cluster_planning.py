@@ -110,3 +110,20 @@ def test_the_data_is_named_and_whether_it_is_here(call):
 def test_a_wrong_layout_is_not_blamed_on_the_batch(call):
     code, out, _ = call(*PAPER, *ONE, "policy.megatron_cfg.tensor_model_parallel_size=3")
     assert code == 2 and "do not divide into copies of TP 3" in out and "train_global_batch_size=" not in out
+
+
+def test_the_plan_says_when_rewards_are_computed(call):
+    code = ["plan", "code_reasoning", "--scale", "paper", "--arms", "gdpo_3obj", *ONE[2:]]
+    assert "each response as soon as it is complete, while others generate" in call(*code)[1]
+    assert json.loads(call(*code, "--json")[1])["plans"][0]["grades_while_generating"] is True
+    _, out, _ = call(*PAPER, *ONE)
+    text = " ".join(out.split())
+    assert "all responses after the last one, while the GPUs wait" in text
+    assert "policy.generation.vllm_cfg.async_engine=true grades while others generate" in text
+
+
+def test_the_keys_of_the_environment_are_checked(call):
+    code, _, error = call(*PAPER, *ONE, "env.gdpo.grading_budget=5")
+    assert code == 2 and "env.gdpo is wrong" in error and "grading_budget_s" in error
+    code, _, error = call(*PAPER, *ONE, "env.gdpo.grading_budget_s=0")
+    assert code == 2 and "grading_budget_s" in error

@@ -42,6 +42,33 @@ EXPERIMENT = Experiment(
             "cosine with warm-up",
             scale="embedded",
         ),
+        Deviation(
+            "GRPO w/o std",
+            "the authors compare GRPO and GDPO alone on GSM8K; their tool-calling runs have this arm too",
+        ),
+        Deviation(
+            "paper",
+            "the paper has no table of this experiment, and the authors' repository shows training rewards of one run "
+            "per method; nothing here is judged against their numbers",
+            scale="paper",
+        ),
+        Deviation(
+            "prompt",
+            "asks for the same sections in other words than the authors' system message",
+            scale="paper",
+        ),
+        Deviation(
+            "loss",
+            "a mean over all response tokens of the 512 rollouts; TRL 0.18 takes it over the 16 of one device at a "
+            "time, and then the mean of these, so that tokens of short responses weigh more",
+            scale="paper",
+        ),
+        Deviation(
+            "epsilon",
+            "nothing is added to the standard deviation of a group, 1e-6 to that of the batch; TRL adds 1e-4 to both",
+            expected="none for rewards of 0 and 1",
+            scale="paper",
+        ),
     ],
 )
 

@@ -37,7 +37,7 @@ def test_recipes_are_read_as_nemo_rl_reads_them(name):
 @pytest.mark.parametrize(("model", "cluster"), product(MODELS, ["1n8g", "8n8g"]))
 def test_nemo_rl_takes_every_configuration(model, cluster):
     files = [f"model/{model}.yaml", f"cluster/{cluster}.yaml"]
-    for task in ("tool_calling", "math_length", "code_reasoning"):
+    for task in ("tool_calling", "math_length", "code_reasoning", "gsm8k"):
         arm = ["tool_calling/gdpo.yaml"]
         run = load_cluster_run([CONFIGS / name for name in (f"{task}/paper.yaml", *arm, *files)])
         config = MasterConfig(**run.whole)

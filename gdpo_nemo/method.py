@@ -16,26 +16,19 @@ from typing import TYPE_CHECKING, Any
 
 from gdpo_nemo.conditioning import Condition, apply_conditions, check_conditions
 from gdpo_nemo.config import GdpoConfig, RewardConfig
-from gdpo_nemo.data.table import GOLD
 from gdpo_nemo.errors import ConfigError, InputError, UnknownNameError
+from gdpo_nemo.options import check_options
 from gdpo_nemo.rewards import Reward, build_reward, score_all
 from gdpo_nemo.rewards.own import OwnReward, load_function, source_file
 from gdpo_nemo.rewards.scoring import Scorer, is_failure
 from gdpo_nemo.signals.chain import Signals
-from gdpo_nemo.signals.quantile import Quantile, Quantiles
-from gdpo_nemo.signals.schedules import Schedule
+from gdpo_nemo.signals.quantile import Quantiles
 from gdpo_nemo.types import RewardVector, Rollout, Row
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from gdpo_nemo.advantages import Diagnostics
-
-
-OF_PREFERENCE = frozenset(
-    ("task", "task_options", "method", "rewards", "python_path", "data", "monitor", "veto", "preference")
-)  # fmt: skip
-"""Keys of the ``gdpo:`` block that mean something under method preference."""
 
 
 class Method:
@@ -76,7 +69,7 @@ class Method:
         )
         self.ranges = {name: ranges[name] for name in self.names}
         check_conditions(self.names, self.conditions, ranges=self.ranges)
-        _check_options(config)
+        check_options(config)
         self.signals = self._signals(specs)
 
     def _signals(self, specs: Mapping[str, RewardConfig]) -> Signals:
@@ -245,50 +238,6 @@ def own_code(config: GdpoConfig) -> dict[str, Path]:
     """
     functions = {name: load_function(spec.fn, config.python_path) for name, spec in config.rewards.items() if spec.fn}
     return {name: path for name, function in functions.items() if (path := source_file(function)) is not None}
-
-
-def _check_options(config: GdpoConfig) -> None:
-    """Refuse what the chosen method does not have, and what would do nothing."""
-    mapped = any(spec.normalise for spec in config.rewards.values())
-    refused = {
-        "scale_by_std=false belongs to method grpo; GDPO always divides by the group's std": (
-            config.method == "gdpo" and not config.scale_by_std
-        ),
-        "batch_norm=false belongs to method gdpo; GRPO has no batch step": (
-            config.method == "grpo" and not config.batch_norm
-        ),
-        f"kl_in_reward={config.kl_in_reward:g} belongs to method grpo: the released GDPO normalises the rewards alone. "
-        "Set gdpo.kl_in_reward=0; a KL penalty in the loss is embedded.train.loss.kl_coef, or NeMo RL's "
-        "loss_fn.reference_policy_kl_penalty": config.method == "gdpo" and config.kl_in_reward > 0,
-        "amplification_cap bounds GDPO's batch step; with method grpo or batch_norm=false there is none": (
-            config.amplification_cap is not None and (config.method == "grpo" or not config.batch_norm)
-        ),
-        "families belong to method gdpo; GRPO adds all rewards up first, whatever family they are in": (
-            bool(config.families) and config.method == "grpo"
-        ),
-        "quantile says how windows move, and no reward has normalise: quantile; give it to one, or leave this out": (
-            config.quantile != Quantile() and not mapped
-        ),
-    }
-    if config.method == "preference":
-        for name, spec in config.rewards.items():
-            if spec.normalise or isinstance(spec.weight, Schedule):
-                raise ConfigError(
-                    f"gdpo.rewards.{name}: method preference ranks the values of a reward with a fixed weight; leave "
-                    "normalise out and give weight a number"
-                )
-        if config.preference.anchors == "gold" and config.data is not None and GOLD not in config.data.columns:
-            raise ConfigError(
-                "gdpo.preference.anchors=gold needs reference answers: name their column with gdpo.data.columns.gold"
-            )
-    for text, is_so in refused.items():
-        if is_so:
-            raise ConfigError(f"gdpo.{text}")
-    fields = GdpoConfig.model_fields
-    foreign = {"preference"} if config.method != "preference" else fields.keys() - OF_PREFERENCE
-    for key in fields:
-        if key in foreign and (value := getattr(config, key)) != fields[key].default:
-            raise ConfigError(f"gdpo.{key}={value} means nothing under method {config.method}; leave it out")
 
 
 def _ranges(config: GdpoConfig, reward: Reward | None) -> dict[str, tuple[float, float]]:

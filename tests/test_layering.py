@@ -35,6 +35,7 @@ LEVELS = {
     "config": 2,
     "method": 2,
     "models": 2,
+    "options": 2,
     "provenance": 2,
     "run_dir": 2,
     "source": 2,
@@ -57,10 +58,12 @@ SAME_LEVEL = {
     ("data", "files"),
     ("evaluation", "checkpoints"),
     ("method", "config"),
+    ("method", "options"),
     ("models", "config"),
     ("models", "source"),
     ("models", "worlds"),
     ("preference", "advantages"),  # it reads and checks rewards and groups as they do
+    ("options", "config"),
     ("prompts", "data"),
     ("rewards", "data"),  # a reward reads the gold as the data set publishes it
     ("rewards", "sandbox"),  # a program is judged by running it

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from gdpo_nemo.backends.nemo_rl import upstream
-from gdpo_nemo.errors import InputError
+from gdpo_nemo.errors import InputError, NonFiniteError
 
 
 def prompt_groups(prompt_ids_B_T: torch.Tensor, valid_B: torch.Tensor, rollouts_per_prompt: int) -> torch.Tensor:
@@ -73,3 +73,55 @@ def totals(batch: Mapping[str, Any]) -> dict[str, float]:
         "max_total_reward": float(total_B.max()),
         "min_total_reward": float(total_B.min()),
     }
+
+
+def first_responses(batch: Mapping[str, Any], rollouts_per_prompt: int) -> list[str]:
+    """The first response to each prompt; none where the batch has no texts, as with NeMo RL's data plane."""
+    logs = batch.get("message_log", [])[::rollouts_per_prompt]
+    said = ([message["content"] for message in log if message["role"] == "assistant"] for log in logs)
+    return [texts[-1] for texts in said if texts]
+
+
+def check_finite(
+    batch: Mapping[str, Any],
+    rewards_B_K: torch.Tensor,
+    names: Sequence[str],
+    mask_B_T: torch.Tensor,
+    log_probs: Mapping[str, torch.Tensor | None],
+) -> None:
+    """No reward of a sample that the loss sees is infinite, and no log-probability of its tokens is NaN or +inf.
+
+    NeMo RL itself masks tokens at -inf, which sampling with top-p or top-k can leave behind.
+
+    Args:
+        batch: the rollouts, for the names of their rows.
+        rewards_B_K: of the batch.
+        names: K rewards.
+        mask_B_T: 1 on the tokens that the loss sees.
+        log_probs: what they are of -> [B, T]; None where NeMo RL computes none.
+
+    Raises:
+        NonFiniteError: one is; its row, and its reward or token, are named.
+    """
+    seen_B_T = mask_B_T.bool()
+    wrong = (rewards_B_K.isinf() & seen_B_T.any(dim=1, keepdim=True)).nonzero()
+    if len(wrong):
+        i, k = wrong[0].tolist()
+        raise NonFiniteError(f"reward {names[k]!r} of {_name(batch, i)} is {rewards_B_K[i, k].item():g}")
+    for of, logp_B_T in log_probs.items():
+        if logp_B_T is not None:
+            logp_B_T = torch.as_tensor(logp_B_T).to(seen_B_T.device)
+            wrong = ((logp_B_T.isnan() | logp_B_T.isposinf()) & seen_B_T).nonzero()
+            if len(wrong):
+                i, t = wrong[0].tolist()
+                token = int(seen_B_T[i, : t + 1].sum())
+                value = logp_B_T[i, t].item()
+                raise NonFiniteError(
+                    f"the log-probability of token {token} of {_name(batch, i)} under {of} is {value:g}"
+                )
+
+
+def _name(batch: Mapping[str, Any], i: int) -> str:
+    infos = batch.get("extra_env_info")
+    row = f"row {infos[i]['row']['id']!r}, " if infos is not None and "row" in (infos[i] or {}) else ""
+    return f"{row}rollout {i} of the batch"

@@ -10,9 +10,10 @@ import torch
 
 from gdpo_nemo.advantages.kl_in_reward import sequence_kl
 from gdpo_nemo.backends.nemo_rl import upstream
-from gdpo_nemo.backends.nemo_rl.batches import prompt_groups, settle, totals
+from gdpo_nemo.backends.nemo_rl.batches import check_finite, first_responses, prompt_groups, settle, totals
 from gdpo_nemo.checkpoints.steps import steps
 from gdpo_nemo.errors import PrerequisiteError, RunDirError
+from gdpo_nemo.health.repetition import repetition
 from gdpo_nemo.method import Method
 
 
@@ -79,12 +80,15 @@ class MethodEstimator:
             PrerequisiteError: the batch carries other rewards than the ``gdpo:`` block names, or ``gdpo.kl_in_reward``
                 is set and it comes without log-probabilities.
             InputError: the rows of a prompt do not follow each other.
+            NonFiniteError: a reward is infinite, or a log-probability no number.
         """
         ungraded_B = settle(repeated_batch, self.method.names).to(mask.device)
         asynchronous = "sample_mask" in others  # taken from the batch before this call, which is not settled yet
         if asynchronous:
             others["sample_mask"].masked_fill_(ungraded_B.to(others["sample_mask"].device), 0)
         rewards_B_K = upstream.from_batch(repeated_batch, self.method.names).to(mask.device)
+        log_probs = {"the policy": others.get("logprobs_policy"), "the reference": others.get("logprobs_reference")}
+        check_finite(repeated_batch, rewards_B_K, self.method.names, mask, log_probs)
         valid_B = mask.bool().any(dim=1) & ~ungraded_B
         group_ids_B = prompt_groups(prompt_ids.to(mask.device), valid_B, self.rollouts_per_prompt)
         kl_B = self._kl(mask, others) if self.method.config.kl_in_reward else None
@@ -94,6 +98,7 @@ class MethodEstimator:
         self.last_metrics = health.as_metrics() | {
             f"reward/{name}": float(rows_B.double().mean()) for name, rows_B in counts.items()
         }
+        self.last_metrics |= repetition(first_responses(repeated_batch, self.rollouts_per_prompt))
         if asynchronous:  # its collector, in another process, took the mean with NaN
             self.last_metrics |= totals(repeated_batch)
         return advantages_B.to(torch.float32)[:, None].expand(mask.shape)

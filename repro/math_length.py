@@ -2,7 +2,7 @@
 
 python repro/math_length.py                 # this machine, minutes, ends in a table
 python repro/math_length.py plan            # what that needs; starts nothing
-python repro/math_length.py run --arms all  # with the sweep over the weight of the length reward
+python repro/math_length.py run --sweep     # also over the weight of the length reward; draws figure 6
 python repro/math_length.py report --html   # table.md/.tex/.csv/.html, curves, verdict.json, report.html
 python repro/math_length.py report --scale paper                # tables 3 and 4, the paper's cells beside ours
 python repro/math_length.py plan --scale paper                  # what the paper-scale runs need
@@ -35,16 +35,18 @@ EXPERIMENT = Experiment(
     columns=[
         Column("accuracy", "Accuracy", reward="correct", at_least=1.0),
         Column("hard", "Accuracy, hard", reward="correct", at_least=1.0, strata={"hard": 1.0}),
-        Column("within", "Within limit", reward="length", at_least=1.0),
+        Column("exceed", "Over limit", reward="length", below=1.0, better="lower"),
     ],
     claims=[
         Claim("gdpo", ">", "grpo", on="accuracy"),
-        Claim("gdpo", ">", "grpo", on="within"),
+        Claim("gdpo", "<", "grpo", on="exceed"),
         Claim("gdpo_conditioned", ">", "gdpo", on="accuracy"),
         Claim("grpo_conditioned", ">", "grpo", on="accuracy"),
         Claim("gdpo_conditioned", ">", "grpo_conditioned", on="accuracy"),
+        Claim("gdpo_conditioned", "<", "grpo_conditioned", on="exceed"),
     ],
-    curves=["correct", "length"],
+    curves=["correct", "length", "length/max"],
+    tradeoff=("exceed", "accuracy"),
     exhibits=MATH_LENGTH,
     reference="math_conditioned",
     evaluations={"math_suite": ["math500", "aime24", "amc", "minerva", "olympiad"]},

@@ -44,6 +44,8 @@ class Report:
 def build(spec: ReportSpec, out: Path, *, page: bool = False) -> Report:
     """Write table.md, .tex, .csv, .html, verdict.json, stability.md, .csv and curves.csv, .png and .pdf under ``out``.
 
+    With ``spec.tradeoff`` and runs of arms that differ in a weight also tradeoff.csv, .png and .pdf.
+
     Reads finished runs, and the curves of unfinished ones. Each file is replaced in one move; the figures come last.
 
     Raises:
@@ -107,6 +109,8 @@ def build_table_report(specs: Sequence[ReportSpec], out: Path, *, page: bool = F
 
         build_page(specs, parts, table, verdicts, trainings, steady, out)
     for spec in specs:
+        if spec.tradeoff and tradeoff.has_weights(table):
+            tradeoff.write_tradeoff(tradeoff.narrowed(table, spec.tradeoff), out / "tradeoff")
         if spec.curves:
             stem = "curves" if len(specs) == 1 else f"curves-{spec.model}"
             curves.write_curves(spec, lines[spec.model], out / stem)

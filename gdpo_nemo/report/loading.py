@@ -110,7 +110,7 @@ def _load(name: str, store: EvaluationStore) -> Evaluation | None:
 def _check_shares(evaluation: Evaluation, columns: Sequence[Column]) -> None:
     for column in columns:
         values_Q_N = evaluation.values.get(column.reward)
-        if not column.share or column.at_least is not None or values_Q_N is None:
+        if not column.share or column.threshold is not None or values_Q_N is None:
             continue
         odd = values_Q_N[(values_Q_N < 0) | (values_Q_N > 1)]
         if odd.size:

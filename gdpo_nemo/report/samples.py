@@ -95,9 +95,10 @@ class Evaluation:
         values_Q_N = self.values[column.reward]
         if column.strata is not None:
             values_Q_N = values_Q_N[self.questions_of(column)]
-        if column.at_least is None:
+        if column.threshold is None:
             return values_Q_N
-        hits_Q_N = (values_Q_N >= column.at_least - ROUNDING).astype(np.float64)
+        reached_Q_N = values_Q_N >= column.threshold - ROUNDING
+        hits_Q_N = (~reached_Q_N if column.below is not None else reached_Q_N).astype(np.float64)
         return np.where(np.isnan(values_Q_N), np.nan, hits_Q_N)
 
     def questions_Q(self, column: Column) -> FloatArray:

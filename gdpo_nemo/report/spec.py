@@ -26,6 +26,7 @@ class Column:
         reward: which per-sample value of the scores it reads.
         at_least: None for the mean of the values; a number for the share of samples
             with a value of at least that, less 1e-9 for rounding (printed in percent).
+        below: the opposite of ``at_least``: the share of samples with a value under that. A column has one of both.
         unit: ``%`` (values are multiplied by 100) or empty.
         digits: decimals printed.
         better: which direction marks the best arm.
@@ -33,13 +34,14 @@ class Column:
         strata: question group -> weight. The column is the weighted sum of the groups' means, and groups without
             a weight are no part of it. None: the mean over all questions.
         reference: name of the paper's column, in the table that the exhibit names; None where the paper has none.
-        share: whether a sample's value is 0 or 1, so that the column is a share; implied by ``at_least``.
+        share: whether a sample's value is 0 or 1, so that the column is a share; implied by ``at_least`` and ``below``.
     """
 
     name: str
     title: str
     reward: str
     at_least: float | None = None
+    below: float | None = None
     unit: Literal["%", ""] = "%"
     digits: int = 1
     better: Literal["higher", "lower"] = "higher"
@@ -49,6 +51,8 @@ class Column:
     share: bool = False
 
     def __post_init__(self) -> None:
+        if self.at_least is not None and self.below is not None:
+            raise InputError(f"column {self.name!r} has at_least {self.at_least:g} and below {self.below:g}; leave one")
         if self.strata is not None:
             weights = list(self.strata.values())
             if not weights or min(weights) <= 0 or abs(sum(weights) - 1) > WEIGHTS_ROUNDING:
@@ -59,7 +63,12 @@ class Column:
     @property
     def is_share(self) -> bool:
         """Whether each sample counts as 0 or 1."""
-        return self.share or self.at_least is not None
+        return self.share or self.threshold is not None
+
+    @property
+    def threshold(self) -> float | None:
+        """What a sample's value is compared with; None where the value itself counts."""
+        return self.below if self.at_least is None else self.at_least
 
     @property
     def factor(self) -> float:
@@ -135,6 +144,7 @@ class ReportSpec:
         base: run directory of the model that all arms start from, a row of its own.
         columns, claims, deviations: what to print and to judge.
         curves: reward names, one panel each.
+        tradeoff: names of two columns (x, y) to draw against each other over arms that differ in a weight; or empty.
         labels: arm -> name in tables and legends; an arm without runs may be named here and in a claim.
         reward_ranges: reward -> (lowest, highest) value it can give; intervals are cut there and curves span it.
         level: of every interval.
@@ -160,4 +170,5 @@ class ReportSpec:
     exhibit: str = "embedded"
     reference: ReferenceTable | None = None
     allow_incomplete: bool = False
+    tradeoff: tuple[str, ...] = ()
     synthetic: bool = False

@@ -101,7 +101,7 @@ def _dispatch(selection: Selection, options: argparse.Namespace, again: str) -> 
         case "status":
             return status.status(selection)
         case "report":
-            return reporting.report(selection, page=options.html, sweep=options.sweep)
+            return reporting.report(selection, page=options.html, learning_rates=options.learning_rates)
         case _:
             return reporting.check(selection)
 
@@ -132,7 +132,7 @@ def _cluster_answer(experiment: Experiment | None, options: argparse.Namespace, 
         model=getattr(options, "model", None),
         cluster=getattr(options, "cluster", None),
         gpu=getattr(options, "gpu", "h100"),
-        arms=split_names(options.arms) if getattr(options, "arms", None) else None,
+        arms=_arms(options),
         seeds=parse_seeds(options.seeds) if getattr(options, "seeds", None) else None,
         overrides=tuple(overrides),
     )
@@ -148,7 +148,9 @@ def _target(options: argparse.Namespace, experiment: Experiment | None) -> str:
 def _selection(program: programs.Program, options: argparse.Namespace, overrides: Sequence[str]) -> Selection:
     experiment = program.experiment
     seeds = experiment.default_seeds(options.scale)
-    arms = split_names(options.arms) if options.arms else program.arms
+    arms = _arms(options) or program.arms
+    if getattr(options, "sweep", False) and not experiment.sweep:
+        raise UsageError(f"--sweep adds the arms beyond the default ones, and {experiment.name} has none")
     for override in overrides:
         if override.startswith("embedded.model.name="):
             raise UsageError(f"name the model with --model {override.split('=', 1)[1]}; it is part of the runs' paths")
@@ -162,6 +164,20 @@ def _selection(program: programs.Program, options: argparse.Namespace, overrides
         smoke=options.smoke,
         overrides=tuple(overrides),
     )
+
+
+def _arms(options: argparse.Namespace) -> Sequence[str] | None:
+    """The arms that a command line names; None where it leaves them to the experiment.
+
+    Raises:
+        UsageError: it names some and asks for the sweep too.
+    """
+    named: str | None = getattr(options, "arms", None)
+    if not getattr(options, "sweep", False):
+        return split_names(named) if named else None
+    if named and named != "all":
+        raise UsageError(f"--sweep takes all arms and --arms {named} some; leave one of them out")
+    return ["all"]
 
 
 def _with_command(arguments: list[str], experiment: Experiment | None) -> list[str]:
@@ -275,6 +291,12 @@ def _add_selection(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_running(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--sweep",
+        action="store_true",
+        help="also the arms beyond the default ones, such as the weights of the length reward in math_length; the "
+        "same as --arms all",
+    )
     parser.add_argument(
         "--jobs", type=_positive, metavar="N", help="runs at once (default: as many as the cores carry)"
     )

@@ -15,7 +15,7 @@ class Command:
 
 
 COMMANDS = {
-    "plan": Command("what a run would do, need and reuse; starts nothing", "plan{} --arms all", starts_runs=True),
+    "plan": Command("what a run would do, need and reuse; starts nothing", "plan{} --sweep", starts_runs=True),
     "run": Command(
         "do what is not finished yet, then report; goes on after any interruption",
         "run{} --seeds 0-4 embedded.train.steps=200",

@@ -23,12 +23,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--allow-incomplete", action="store_true", help="use evaluations with failed requests, and show how many"
     )
     parser.add_argument(
-        "--sweep",
+        "--learning-rates",
         type=Path,
         action="append",
         default=[],
         metavar="DIR",
-        help="a folder of the same runs with another learning rate; may be given several times",
+        help="a folder of the same runs with another learning rate, to compare with; may be given several times",
     )
 
 

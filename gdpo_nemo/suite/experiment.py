@@ -52,7 +52,7 @@ class Experiment:
         title: one line.
         arms: in the order of the table.
         seeds: scale -> seeds. The scales that are declared here are those that exist.
-        columns, claims, curves: of the table at embedded scale, see ``gdpo_nemo.report.spec.ReportSpec``.
+        columns, claims, curves, tradeoff: of the table at embedded scale, see ``gdpo_nemo.report.spec.ReportSpec``.
         deviations: of both scales, or of the one that each names.
         exhibits: the paper's tables and figures that it covers, see ``gdpo_nemo.report.paper``.
         reference: the paper's table whose effects stand beside the claims at embedded scale.
@@ -67,6 +67,7 @@ class Experiment:
     claims: Sequence[Claim] = ()
     deviations: Sequence[Deviation] = ()
     curves: Sequence[str] = ()
+    tradeoff: tuple[str, ...] = ()
     exhibits: Sequence[Exhibit] = ()
     reference: str | None = None
     evaluations: Mapping[str, Sequence[str]] = field(default_factory=dict)
@@ -77,6 +78,11 @@ class Experiment:
             self._check(exhibit.name, exhibit.columns, exhibit.claims)
             for arm in exhibit.arms:
                 self.arm(arm)
+
+    @property
+    def sweep(self) -> tuple[str, ...]:
+        """The arms beyond the default ones, which ``--sweep`` adds."""
+        return tuple(arm.name for arm in self.arms if not arm.default)
 
     def _check(self, where: str, columns: Sequence[Column], claims: Sequence[Claim]) -> None:
         names = [column.name for column in columns]

@@ -221,6 +221,8 @@ def _recipe(column: Column) -> str:
     what = f"mean of {column.reward}"
     if column.at_least is not None:
         what = f"share of samples with {column.reward} at least {column.at_least:g}"
+    if column.below is not None:
+        what = f"share of samples with {column.reward} below {column.below:g}"
     groups = ""
     if column.strata is not None:
         groups = ", weighted: " + ", ".join(f"{group} {weight:.4f}" for group, weight in column.strata.items())

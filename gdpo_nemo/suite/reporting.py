@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from gdpo_nemo.report.builder import Report
 
 
-def report(selection: Selection, *, page: bool = False, sweep: Sequence[Path] = ()) -> Answer:
+def report(selection: Selection, *, page: bool = False, learning_rates: Sequence[Path] = ()) -> Answer:
     """Write tables, figures and verdicts, and show the table.
 
     Args:
         selection: the runs.
         page: write report.html as well.
-        sweep: folders of the same runs with other learning rates.
+        learning_rates: folders of the same runs with other learning rates.
 
     Raises:
         PrerequisiteError: no run has been started.
@@ -33,10 +33,10 @@ def report(selection: Selection, *, page: bool = False, sweep: Sequence[Path] = 
     """
     spec, folder = embedded_spec(selection), selection.tree.report_path
     rates = None
-    if sweep:
-        from gdpo_nemo.suite.sweeps import read_sweep
+    if learning_rates:
+        from gdpo_nemo.suite.learning_rates import read_learning_rates
 
-        rates = read_sweep(selection, sweep)
+        rates = read_learning_rates(selection, learning_rates)
     built = _build(spec, folder, page)
     if rates and spec.model in built.stability:
         from gdpo_nemo.report.stability import to_markdown
@@ -102,6 +102,7 @@ def embedded_spec(selection: Selection) -> ReportSpec:
         claims=tuple(experiment.claims),
         deviations=experiment.deviations_at(selection.scale),
         curves=tuple(experiment.curves),
+        tradeoff=experiment.tradeoff,
         labels={arm.name: arm.label for arm in experiment.arms},
         reward_ranges=reward_ranges(validate(GdpoConfig, config["gdpo"], origin=str(path))),
         reference=exhibits.reference_table(experiment.reference),

@@ -49,6 +49,9 @@ def here(tmp_path, monkeypatch):
         ("run tool_calling seed=3", "keys start with gdpo. or embedded."),
         ("run tool_calling embedded.model.name=x", "--model x"),
         ("run tool_calling gdpo.rewards.lenght.weight=1", "'lenght'. Known: format, correct"),
+        ("run tool_calling --sweep --arms gdpo", "leave one of them out"),
+        ("run code_reasoning --sweep", "code_reasoning has none"),
+        ("report tool_calling --sweep", "'--sweep'"),
         ("run tool_calling extra", "run does not take 'extra'"),
         ("status tool_calling embedded.train.steps=3", "status does not take"),
     ],
@@ -57,6 +60,15 @@ def test_a_wrong_command_line_is_explained_and_changes_nothing(line, words, here
     assert execute(line.split()) == 2
     assert words in capsys.readouterr().err
     assert list(here.iterdir()) == []
+
+
+def test_the_sweep_of_math_length_is_its_methods_at_every_weight(here, capsys):
+    assert execute(["plan", "math_length", "--sweep", "--smoke", "--json"]) == 0
+    planned = json.loads(capsys.readouterr().out)["arms"]
+    methods = ("grpo", "gdpo", "grpo_conditioned", "gdpo_conditioned")
+    assert sorted(planned) == sorted(
+        f"{method}{weight}" for method in methods for weight in ("", "_w75", "_w50", "_w25")
+    )
 
 
 def test_argparse_uses_the_same_exit_code(here, capsys):

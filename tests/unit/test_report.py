@@ -168,9 +168,15 @@ def test_share_counts_values_that_reach_the_threshold(tmp_path):
     values = [[3.0 - 1e-12], [2.9], [3.0], [-3.0]]
     for seed in range(2):
         write_run(tmp_path / "strong" / f"seed{seed}", {"correct": values})
-    column = Column("call", "Right call", "correct", at_least=3.0)
-    build(make_spec(tmp_path, arms=("strong",), seeds=(0, 1), columns=(column,), base=None), tmp_path / "out")
-    assert cells(tmp_path / "out")["strong", "call"]["value"] == "50.0"
+    columns = (
+        Column("call", "Right call", "correct", at_least=3.0),
+        Column("wrong", "Wrong call", "correct", below=2.9, better="lower"),
+    )
+    build(make_spec(tmp_path, arms=("strong",), seeds=(0, 1), columns=columns, base=None), tmp_path / "out")
+    shown = cells(tmp_path / "out")
+    assert (shown["strong", "call"]["value"], shown["strong", "wrong"]["value"]) == ("50.0", "25.0")
+    with pytest.raises(InputError, match="leave one"):
+        Column("both", "Both", "correct", at_least=1.0, below=1.0)
 
 
 @pytest.mark.parametrize(

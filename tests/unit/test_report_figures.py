@@ -2,12 +2,15 @@
 
 import csv
 import io
+from itertools import product
 
 import pytest
+from planted_runs import make_spec, planted, write_run
 
-from gdpo_nemo.errors import InputError
+from gdpo_nemo.errors import InputError, UnknownNameError
+from gdpo_nemo.report.builder import build
 from gdpo_nemo.report.figures.groups import PANELS, count_groups, draw_groups, to_csv, write_groups
-from gdpo_nemo.report.figures.tradeoff import draw_tradeoff, points_of, split_arm, write_tradeoff
+from gdpo_nemo.report.figures.tradeoff import draw_tradeoff, narrowed, points_of, split_arm, write_tradeoff
 from gdpo_nemo.report.figures.tradeoff import to_csv as points_csv
 from gdpo_nemo.report.spec import Column
 from gdpo_nemo.report.table import Cell, Table, TableRow
@@ -111,3 +114,19 @@ def test_each_pair_of_columns_is_a_panel():
     assert figure.axes[1].lines[0].get_ydata().tolist() == [86.0]
     with pytest.raises(InputError, match="pairs of columns"):
         points_of(make_table([], (EXCEED,)))
+
+
+def test_columns_are_chosen_by_name_and_keep_their_cells():
+    table = make_table([("gdpo", (6.0, 29.0))])
+    turned = narrowed(table, (ACCURACY.name, EXCEED.name))
+    assert turned.columns == (ACCURACY, EXCEED) and [cell.value for cell in turned.rows[0].cells] == [29.0, 6.0]
+    with pytest.raises(UnknownNameError, match="column of t"):
+        narrowed(table, ("excess",))
+
+
+@pytest.mark.parametrize(("arms", "drawn"), [(("gdpo", "gdpo_w25"), True), (("gdpo", "grpo"), False)])
+def test_a_report_of_several_weights_draws_them(tmp_path, arms, drawn):
+    for arm, seed in product(arms, (0, 1)):
+        write_run(tmp_path / arm / f"seed{seed}", planted("strong", seed))
+    build(make_spec(tmp_path, arms, (0, 1), tradeoff=("format", "correct"), base=None), tmp_path / "out")
+    assert (tmp_path / "out/tradeoff.csv").exists() == (tmp_path / "out/tradeoff.png").exists() == drawn

@@ -161,14 +161,14 @@ def test_sensitivity_over_learning_rates(call, tmp_path):
         run = RunDir(tmp_path / folder / "tool_calling/embedded/tiny/gdpo/seed0")
         for step in range(10):
             run.append_metrics({"step": step + 1, "reward/format/mean": level, "reward/correct/mean": -level})
-    code, output = call("report tool_calling --sweep fast --sweep slow")
+    code, output = call("report tool_calling --learning-rates fast --learning-rates slow")
     assert code == 0
     assert "format, GDPO: highest less lowest final level 0.700 over 3 learning rates, highest at 0.001" in output.out
     folder = tmp_path / "runs/tool_calling/embedded/tiny/report"
     assert "## Learning rates" in (folder / "stability.md").read_text("utf-8")
     assert "format,0.001,gdpo,0.9" in (folder / "learning_rates.csv").read_text("utf-8")
-    code, output = call("report tool_calling --sweep fast --sweep fast")
+    code, output = call("report tool_calling --learning-rates fast --learning-rates fast")
     assert code == 2 and "has learning rate 0.001" in output.err
     write(tmp_path / "longer", {"gdpo": 0.9}, seeds=(0,), overrides=("embedded.train.steps=7",))
-    code, output = call("report tool_calling --sweep longer")
+    code, output = call("report tool_calling --learning-rates longer")
     assert code == 1 and "embedded.train.steps" in output.err

@@ -11,11 +11,11 @@ import csv
 import io
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gdpo_nemo.errors import InputError
+from gdpo_nemo.errors import InputError, UnknownNameError
 from gdpo_nemo.report.figures import style
 from gdpo_nemo.report.spec import Column
 from gdpo_nemo.report.table import Cell, Table
@@ -56,6 +56,29 @@ def split_arm(arm: str) -> tuple[str, float]:
         return arm, 1.0
     is_percent = "." not in match["weight"] and len(match["weight"]) > 1
     return match["method"], float(match["weight"]) / (100 if is_percent else 1)
+
+
+def has_weights(table: Table) -> bool:
+    """Whether some arm of a table varies a weight, so that there is a line to draw."""
+    return any(split_arm(row.arm)[1] != 1.0 for row in table.rows)
+
+
+def narrowed(table: Table, names: Sequence[str]) -> Table:
+    """A table of the named columns alone, in that order.
+
+    Raises:
+        UnknownNameError: the table has no such column.
+    """
+    place = {column.name: i for i, column in enumerate(table.columns)}
+    for name in names:
+        if name not in place:
+            raise UnknownNameError(f"column of {table.name}", name, place)
+    chosen = [place[name] for name in names]
+    return replace(
+        table,
+        columns=tuple(table.columns[i] for i in chosen),
+        rows=tuple(replace(row, cells=tuple(row.cells[i] for i in chosen)) for row in table.rows),
+    )
 
 
 def points_of(table: Table) -> list[Point]:

@@ -19,7 +19,7 @@ KEY = "embedded.train.lr"
 
 
 @dataclass(frozen=True)
-class Sweep:
+class LearningRates:
     """Final levels over learning rates: reward -> learning rate -> arm -> mean over seeds."""
 
     levels: Mapping[str, Mapping[float, Mapping[str, float]]]
@@ -46,7 +46,7 @@ class Sweep:
         return buffer.getvalue()
 
 
-def read_sweep(selection: Selection, roots: Sequence[Path]) -> Sweep:
+def read_learning_rates(selection: Selection, roots: Sequence[Path]) -> LearningRates:
     """The runs of a selection and those of the same experiment and model under other folders.
 
     Raises:
@@ -64,7 +64,7 @@ def read_sweep(selection: Selection, roots: Sequence[Path]) -> Sweep:
         own = replace(selection, out=root)
         runs = {key: run for key, run in own.covered().items() if run.exists()}
         if not runs:
-            raise PrerequisiteError(f"no runs in {own.tree.path}; --sweep takes folders such as --out does")
+            raise PrerequisiteError(f"no runs in {own.tree.path}; --learning-rates takes folders such as --out does")
         rates = set()
         for (arm, _), run in runs.items():
             config = run.config()
@@ -72,7 +72,7 @@ def read_sweep(selection: Selection, roots: Sequence[Path]) -> Sweep:
             _check(first.setdefault(arm, (run.path, config)), (run.path, config))
         if len(rates) > 1 or rates & set(levels[rewards[0]] if rewards else ()):
             found = ", ".join(f"{rate:g}" for rate in sorted(rates))
-            raise UsageError(f"{own.tree.path} has learning rate {found}; each folder of a sweep has one of its own")
+            raise UsageError(f"{own.tree.path} has learning rate {found}; each folder has one of its own")
         [rate] = rates
         trainings = read_training({key: run.path for key, run in runs.items()})
         for reward in rewards:
@@ -80,7 +80,7 @@ def read_sweep(selection: Selection, roots: Sequence[Path]) -> Sweep:
             for (arm, _), training in trainings.items():
                 of_arm.setdefault(arm, []).append(final_level(training.of(reward)))
             levels[reward][rate] = {arm: float(np.nanmean(values)) for arm, values in of_arm.items()}
-    return Sweep(levels)
+    return LearningRates(levels)
 
 
 def _check(first: tuple[Path, Any], other: tuple[Path, Any]) -> None:

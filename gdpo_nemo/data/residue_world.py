@@ -1,12 +1,14 @@
 r"""A procedurally generated world of arithmetic in which length costs and longer answers are more often right.
 
-A problem gives a number and a chain of operations modulo a small prime; the answer goes into ``\boxed{}``. Single
-operations are facts that the warm-up teaches (a table of ``modulus`` values each). A chain can be worked step by step,
-twice over (``verbose``: every step is stated again) or once (``concise``), or answered at once (``direct``), which a
-small model can only do for chains that it remembers. Under a length limit that two concise steps meet and three do not,
-the easy problems have an answer that is right and short, and the hard ones have to choose.
+A problem gives a number and a chain of operations modulo a small prime; the answer goes into ``\boxed{}``. Each
+operation is a table of ``modulus`` facts, which the warm-up teaches in worked answers. A chain can be worked step by
+step, after a list of the steps to do (``verbose``) or without one (``concise``), or answered at once (``direct``). A
+direct answer of the warm-up names a random number: nothing shows at once which number a whole chain leads to, so there
+is none to remember, and a direct answer is a guess on training prompts as on held-out ones. Under a length limit that
+a concise answer to the shorter chains meets and one to the longest does not, the easy problems have an answer that is
+right and short, and the hard ones have to choose.
 
-Chains of two and more operations are split into train and held-out by hash.
+Chains are split into train and held-out by hash.
 """
 
 from __future__ import annotations
@@ -39,29 +41,31 @@ ATTEMPTS = 10_000
 
 @dataclass(frozen=True)
 class StyleMix:
-    """Shares and noise of demonstrated answers after the clean phase; what is left of the shares answers directly.
+    """Shares and noise of demonstrated answers after the clean phase; what is left of the shares guesses at once.
 
     Attributes:
-        verbose_share: share of answers that state each step twice.
-        concise_share: share of answers that state each step once.
+        verbose_share: share of answers that list the operations and then state each step.
+        concise_share: share of answers that state each step alone.
         verbose_noise: chance that a verbose step names a random number (later steps follow from it).
         concise_noise: likewise of a concise step.
+        hard_guesses: share of answers to the hard problems that are guessed at once, whatever their style would be.
     """
 
-    verbose_share: float = 0.35
-    concise_share: float = 0.25
+    verbose_share: float = 0.4
+    concise_share: float = 0.35
     verbose_noise: float = 0.05
     concise_noise: float = 0.15
+    hard_guesses: float = 0.5
 
     def __post_init__(self) -> None:
-        for name in ("verbose_share", "concise_share", "verbose_noise", "concise_noise"):
+        for name in ("verbose_share", "concise_share", "verbose_noise", "concise_noise", "hard_guesses"):
             if not 0 <= getattr(self, name) <= 1:
                 raise InputError(f"mix.{name} is {getattr(self, name)}; it must be 0 to 1")
         if self.verbose_share + self.concise_share > 1:
             raise InputError(f"mix: the shares {self.verbose_share} and {self.concise_share} add up to more than 1")
 
 
-CLEAN = StyleMix(verbose_share=0.4, concise_share=0.4, verbose_noise=0.0, concise_noise=0.0)
+CLEAN = StyleMix(verbose_share=0.5, concise_share=0.5, verbose_noise=0.0, concise_noise=0.0, hard_guesses=0.0)
 
 
 @dataclass(frozen=True)
@@ -73,21 +77,24 @@ class ResidueWorld:
         seed: draws which chains are held out.
         modulus: of all calculations, 3 to 31.
         num_operations: how many kinds, 1 to 6.
+        min_operations: shortest chain.
         max_operations: longest chain; chains of this length are the hard ones.
-        heldout_share: share of chains of two and more operations kept for evaluation.
+        heldout_share: share of chains kept for evaluation.
         mix: behaviour of the model before reinforcement learning.
     """
 
     kind: Literal["residues"] = "residues"
     seed: int = 0
-    modulus: int = 13
-    num_operations: int = 5
+    modulus: int = 7
+    num_operations: int = 6
+    min_operations: int = 2
     max_operations: int = 3
     heldout_share: float = 0.25
     mix: StyleMix = StyleMix()
 
     def __post_init__(self) -> None:
         limits = {"modulus": (3, 31), "num_operations": (1, len(OPERATIONS)), "max_operations": (2, 6)}
+        limits["min_operations"] = (1, self.max_operations)
         for name, (lowest, highest) in limits.items():
             if not lowest <= getattr(self, name) <= highest:
                 raise InputError(f"{name} is {getattr(self, name)}; it must be {lowest} to {highest}")
@@ -133,7 +140,7 @@ class ResidueWorld:
 
     def _row(self, split: Split, rng: np.random.Generator) -> Row:
         for _ in range(ATTEMPTS):
-            length = int(rng.integers(2 if split == "heldout" else 1, self.max_operations + 1))
+            length = int(rng.integers(self.min_operations, self.max_operations + 1))
             start = int(rng.integers(self.modulus))
             chain = tuple(self.operations[int(rng.integers(self.num_operations))] for _ in range(length))
             if self._split_of(start, chain) == split:
@@ -150,8 +157,6 @@ class ResidueWorld:
         return Row(f"residues/{split}/{start} {'; '.join(chain)} mod {self.modulus}", fields, gold)
 
     def _split_of(self, start: int, chain: tuple[str, ...]) -> Split:
-        if len(chain) == 1:
-            return "train"
         digest = hashlib.sha256("/".join((str(self.seed), str(start), *chain)).encode()).digest()
         return "heldout" if digest[0] < 256 * self.heldout_share else "train"
 
@@ -160,8 +165,9 @@ def demonstrate(world: ResidueWorld, row: Row, mix: StyleMix, rng: np.random.Gen
     """One demonstrated answer to a row."""
     start, chain = row.fields["start"], row.fields["operations"]
     style = rng.random()
-    if style >= mix.verbose_share + mix.concise_share:
-        return f"\\boxed{{{row.gold}}}"
+    gives_up = row.fields["group"] == HARD and rng.random() < mix.hard_guesses
+    if gives_up or style >= mix.verbose_share + mix.concise_share:
+        return f"\\boxed{{{int(rng.integers(world.modulus))}}}"
     verbose = style < mix.verbose_share
     noise = mix.verbose_noise if verbose else mix.concise_noise
     reached = [start]
@@ -169,5 +175,4 @@ def demonstrate(world: ResidueWorld, row: Row, mix: StyleMix, rng: np.random.Gen
         wrong = rng.random() < noise
         reached.append(int(rng.integers(world.modulus)) if wrong else world.apply(operation, reached[-1]))
     steps = [f"{operation}: {after}" for operation, (_, after) in zip(chain, pairwise(reached), strict=True)]
-    stated = [step for step in steps for _ in range(2)] if verbose else steps
-    return f"{', '.join(stated)} \\boxed{{{reached[-1]}}}"
+    return f"{', '.join([*chain, *steps] if verbose else steps)} \\boxed{{{reached[-1]}}}"

@@ -14,7 +14,7 @@ from gdpo_nemo.errors import RunDirError
 from gdpo_nemo.prompts.tool_calling import template
 from gdpo_nemo.run_dir import RunDir
 
-WARMUP_VERSION = 1  # raise when a change of code changes what a warm-up produces
+WARMUP_VERSION = 2  # raise when a change of code changes what a warm-up produces
 
 
 def base_hash(config: EmbeddedConfig) -> str:

@@ -228,6 +228,17 @@ def test_health_is_late_and_per_arm():
     assert alone[0].late == {"gdpo": 0.5}
 
 
+def test_alarms_of_runs_are_on_the_page(spec, tmp_path):
+    quiet = write_page(spec, tmp_path / "quiet").read_text("utf-8")
+    row = {"step": 7, "rule": "hack", "level": "checkpoint", "subject": "correct", "since": 2, "action": "stop"}
+    row |= {"text": "correct fell & fell", "last_healthy_checkpoint": "checkpoints/step2", "accepted": True}
+    RunDir(spec.runs["gdpo", 0]).write_alarms([row])
+    page = write_page(spec, tmp_path / "loud").read_text("utf-8")
+    assert "Alarms while training" in page and "Alarms while training" not in quiet
+    for words in ("gdpo/seed0", "correct fell &amp; fell", "stop, accepted", "checkpoints/step2"):
+        assert words in page[page.index("Alarms while training") :]
+
+
 def test_provenance_tells_what_runs_share_from_what_differs():
     records = {f"a/seed{i}": {"code": {"commit": "c", "diff": "x" * 999}, "machine": {"cpu": i % 2}} for i in range(3)}
     (name, common), (_, differing) = provenance_grids(records | {"none": {}})

@@ -11,7 +11,7 @@ from gdpo_nemo.report import stability
 from gdpo_nemo.report.captions import SCALES, model_label
 from gdpo_nemo.report.figures.curves import curves_of
 from gdpo_nemo.report.page.document import Grid, PageDocument
-from gdpo_nemo.report.page.health import read_health
+from gdpo_nemo.report.page.health import read_alarms, read_health
 from gdpo_nemo.report.page.history import provenance_grids
 from gdpo_nemo.report.page.render import render_page
 from gdpo_nemo.report.page.traces import trace_cells
@@ -67,6 +67,7 @@ def collect(
     arms = dict.fromkeys(arm for spec in specs for arm, _ in spec.runs)
     curves = {spec.model: curves_of(spec, trainings.get(spec.model, {})) for spec in specs}
     health = {model: read_health(own) for model, own in trainings.items()}
+    alarms = {spec.model: read_alarms(spec.runs.values()) for spec in specs}
     return PageDocument(
         title=first.title,
         lead=(f"Experiment {first.experiment}, model {', '.join(names.values())}.", SCALES[first.scale]),
@@ -77,6 +78,7 @@ def collect(
         ranges=first.reward_ranges,
         stability={names[model]: _stability(own, first.labels) for model, own in steady.items()},
         health={names[model]: own for model, own in health.items() if own},
+        alarms={names[model]: own for model, own in alarms.items() if own},
         deviations=tuple(
             (one.name, one.text + (f" (expected: {one.expected})" if one.expected else "")) for one in first.deviations
         ),

@@ -129,6 +129,7 @@ class PageDocument:
         ranges: name of a curve -> the range its panel spans; others span their values.
         stability: model -> how steady its training was.
         health: model -> numbers in the order of the panel.
+        alarms: model -> what its runs raised while they trained.
         deviations: name and text.
         provenance: what all runs share, and what differs.
         questions, samples: each text once.
@@ -145,6 +146,7 @@ class PageDocument:
     ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     stability: Mapping[str, Grid] = field(default_factory=dict)
     health: Mapping[str, tuple[Health, ...]] = field(default_factory=dict)
+    alarms: Mapping[str, Grid] = field(default_factory=dict)
     deviations: tuple[tuple[str, str], ...] = ()
     provenance: tuple[tuple[str, Grid], ...] = ()
     questions: tuple[Question, ...] = ()

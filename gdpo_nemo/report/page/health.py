@@ -1,19 +1,22 @@
 """The health panel: what the runs logged about their rewards and their optimisation.
 
 Each number is defined in ``gdpo_nemo.advantages.diagnostics``, and is logged in every arm, whatever it trains with.
-Numbers only: fixed alarm levels for such metrics have fired on healthy runs more often than on broken ones.
+Alarms are those that the runs raised themselves (``gdpo_nemo.health.following``); the page adds none.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
-from gdpo_nemo.report.page.document import Health
+from gdpo_nemo.report.page.document import Grid, Health
+from gdpo_nemo.report.samples import run_name
 from gdpo_nemo.report.training import Training
+from gdpo_nemo.run_dir import RunDir
 from gdpo_nemo.stats.intervals import FloatArray
 
 LATE = 0.1
@@ -29,6 +32,7 @@ OVERALL = (
     ("length/mean", "response length", "Mean of the batch, in tokens.", False),
     ("length/max", "longest response", "Of the batch, in tokens.", False),
     ("frac_truncated", "cut off", "Rollouts that reached the length limit.", True),
+    ("repeated/ngrams", "repeated 4-grams", "Of a response, those that the response to another prompt has too.", True),
     ("entropy", "entropy", "Of the policy at its own tokens, in nats.", False),
     ("kl", "KL", "From the reference model; 0 where none is held.", False),
     ("clip_fraction", "clipped", "Tokens whose ratio met the clip range.", True),
@@ -93,3 +97,17 @@ def _over_seeds(number: _Number, series: Mapping[str, list[tuple[FloatArray, Flo
             late[arm] = float(np.nanmedian(np.nanmean(table_S_T[:, -num_late:], axis=1)))
         steps[arm] = shared
     return Health(number.title, number.meaning, number.percent, steps, medians, late)
+
+
+def read_alarms(runs: Iterable[Path]) -> Grid | None:
+    """What runs raised while they trained, one line each; None where none raised any."""
+    lines = []
+    for path in runs:
+        for row in RunDir(path).alarms():
+            kept = row["last_healthy_checkpoint"] or "none"
+            asked = f"{row['action']}, accepted" if row["accepted"] else row["action"]
+            lines.append((run_name(path), str(row["step"]), row["rule"], row["text"], asked, kept))
+    if not lines:
+        return None
+    note = "As configured by gdpo.monitor; a checkpoint from before is one that is older than what the alarm rests on."
+    return Grid(("run", "step", "alarm", "seen", "action", "checkpoint from before"), tuple(lines), (note,))

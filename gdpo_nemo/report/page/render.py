@@ -102,6 +102,9 @@ def _parts(
     if document.health:
         healths = {model: sections.health(own, arms, document.labels) for model, own in document.health.items()}
         parts.append(("health", "Rewards and optimisation", _by_model(healths)))
+    if document.alarms:
+        raised = {model: sections.grid("Alarms", one) for model, one in document.alarms.items()}
+        parts.append(("alarms", "Alarms while training", _by_model(raised)))
     if document.deviations:
         items = [el("li", el("b", f"{name}: "), text) for name, text in document.deviations]
         parts.append(("deviations", "Differences from the paper", el("ol", *items)))

@@ -10,7 +10,7 @@ from typing import Any
 
 from gdpo_nemo.errors import InputError
 from gdpo_nemo.files import write_text
-from gdpo_nemo.report import render, stability
+from gdpo_nemo.report import render, stability, weights
 from gdpo_nemo.report.captions import SYNTHETIC, model_label
 from gdpo_nemo.report.figures import curves, groups, tradeoff
 from gdpo_nemo.report.loading import read_evaluations
@@ -20,6 +20,7 @@ from gdpo_nemo.report.stability import ArmStability
 from gdpo_nemo.report.table import Part, Table, build_table
 from gdpo_nemo.report.training import Training, read_training
 from gdpo_nemo.report.verdict import Verdict, adjusted, judge_all
+from gdpo_nemo.terminal import sentences
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class Report:
 def build(spec: ReportSpec, out: Path, *, page: bool = False) -> Report:
     """Write table.md, .tex, .csv, .html, verdict.json, stability.md, .csv and curves.csv, .png and .pdf under ``out``.
 
-    With ``spec.tradeoff`` and runs of arms that differ in a weight also tradeoff.csv, .png and .pdf.
+    With ``spec.tradeoff`` and runs of arms that differ in a weight also weights.csv and tradeoff.csv, .png and .pdf.
 
     Reads finished runs, and the curves of unfinished ones. Each file is replaced in one move; the figures come last.
 
@@ -95,6 +96,7 @@ def build_table_report(specs: Sequence[ReportSpec], out: Path, *, page: bool = F
     specs = _marked(specs, trainings, table.synthetic)
     lines = {spec.model: curves.curves_of(spec, trainings[spec.model]) for spec in specs if spec.curves}
     steady = _stability(specs, trainings)
+    shifts = [shift for part in parts for shift in weights.shifts(part.spec, part.evaluations)]
 
     out.mkdir(parents=True, exist_ok=True)
     write_text(out / "table.md", render.to_markdown(table))
@@ -104,6 +106,8 @@ def build_table_report(specs: Sequence[ReportSpec], out: Path, *, page: bool = F
     document = json.dumps(_document(parts, verdicts, table.synthetic), indent=2, allow_nan=False)
     write_text(out / "verdict.json", document + "\n")
     _write_stability(specs, steady, out)
+    if shifts:
+        write_text(out / "weights.csv", weights.to_csv(shifts))
     if page:
         from gdpo_nemo.report.page.build import build_page
 
@@ -115,7 +119,10 @@ def build_table_report(specs: Sequence[ReportSpec], out: Path, *, page: bool = F
             stem = "curves" if len(specs) == 1 else f"curves-{spec.model}"
             curves.write_curves(spec, lines[spec.model], out / stem)
     missing = [_named(part.spec, line, len(parts) > 1) for part in parts for line in part.evaluations.missing()]
-    return Report(render.to_text(table), verdicts, missing, table, steady)
+    text = render.to_text(table)
+    if shifts:
+        text = f"{text.rstrip()}\n\nWeights:\n{sentences(weights.lines(shifts, specs[0].labels), '  ')}"
+    return Report(text, verdicts, missing, table, steady)
 
 
 def _build_curves(exhibit: Exhibit, specs: Sequence[ReportSpec], out: Path, page: bool) -> Report:

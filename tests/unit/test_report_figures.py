@@ -130,3 +130,19 @@ def test_a_report_of_several_weights_draws_them(tmp_path, arms, drawn):
         write_run(tmp_path / arm / f"seed{seed}", planted("strong", seed))
     build(make_spec(tmp_path, arms, (0, 1), tradeoff=("format", "correct"), base=None), tmp_path / "out")
     assert (tmp_path / "out/tradeoff.csv").exists() == (tmp_path / "out/tradeoff.png").exists() == drawn
+
+
+def test_a_weight_is_compared_with_the_whole_weight_seed_by_seed(tmp_path):
+    shares = {"gdpo": (4, 6), "gdpo_w25": (9, 9), "grpo_w25": (5, 5)}  # of 10 questions; grpo itself was not run
+    for arm, seed in product(shares, (0, 1)):
+        hits = [[float(q < shares[arm][seed])] for q in range(10)]
+        write_run(tmp_path / arm / f"seed{seed}", {"format": hits, "correct": hits})
+    spec = make_spec(tmp_path, tuple(shares), (0, 1), tradeoff=("format", "correct"), base=None)
+    report = build(spec, tmp_path / "out")
+    rows = list(csv.DictReader((tmp_path / "out/weights.csv").open()))
+    assert [(row["arm"], row["less"], row["column"], float(row["difference"]), row["seeds"]) for row in rows] == [
+        ("gdpo_w25", "gdpo", "format", pytest.approx(40), "2"),
+        ("gdpo_w25", "gdpo", "correct", pytest.approx(0.4), "2"),
+    ]
+    assert float(rows[0]["low"]) < 40 < float(rows[0]["high"])
+    assert "gdpo_w25 less gdpo: Correct format +40.0 points [-90.4, +170.4], 2 seeds" in report.text

@@ -3,15 +3,18 @@
 import copy
 import itertools
 import math
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+import yaml
 from torch.testing import assert_close
 
 from gdpo_nemo.backends.embedded.preference import update, with_anchors
 from gdpo_nemo.backends.embedded.train import new_optimizer, train_step
-from gdpo_nemo.config import GdpoConfig
+from gdpo_nemo.config import GdpoConfig, PreferenceConfig
 from gdpo_nemo.errors import ConfigError, InputError
 from gdpo_nemo.method import Method
 from gdpo_nemo.models.log_probs import log_probs
@@ -268,3 +271,23 @@ def test_it_has_no_advantages():
         method(method="preference").advantages(
             torch.zeros(4, 2, dtype=torch.float64), torch.zeros(4, dtype=torch.int64)
         )
+
+
+# ---- its page
+
+
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "preference.md").read_text("utf-8")
+
+
+def test_the_page_shows_the_defaults():
+    [block] = re.findall(r"```yaml\n(.*?)```", PAGE, re.S)
+    shown = yaml.safe_load(block)["gdpo"]
+    assert shown == {"method": "preference", "preference": PreferenceConfig().model_dump()}
+
+
+def test_the_example_of_the_page_prints_what_it_says(capsys):
+    [code] = re.findall(r"```python\n(.*?)```", PAGE, re.S)
+    exec(compile(code, "preference.md", "exec"), {})
+    printed = [float(line.split()[1]) for line in capsys.readouterr().out.splitlines()]
+    said = [float(number) for number in re.findall(r"\b[234] (0\.\d+)", code)]
+    assert len(said) == 3 and printed == pytest.approx(said, abs=1e-3)

@@ -5,7 +5,8 @@
     stop        the same, and the run ends: it is not finished, and does not go on until somebody accepts the alarm
 
 Alarms depend on the rows of ``metrics.jsonl`` alone, so a run that is resumed raises those of an uninterrupted one.
-A step costs one pass over what was logged before, in NumPy: 0.7 ms at 1,000 steps and 4 ms at 10,000.
+A step looks at the last rows, and for rules that compare with the start or with the best of a run at one pass over them
+all, in NumPy.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from typing import Any
 
 from gdpo_nemo.config import GdpoConfig
 from gdpo_nemo.errors import RunHaltedError
-from gdpo_nemo.health.monitor import DEFAULT, RULES, Alarm, Level, alarms, last_healthy
-from gdpo_nemo.health.rules import WINDOW, Log
+from gdpo_nemo.health.monitor import DEFAULT, LOCAL, RULES, Alarm, Level, alarms, last_healthy
+from gdpo_nemo.health.rules import BEFORE, WINDOW, Log, Series
 from gdpo_nemo.run_dir import RunDir
 
 
@@ -40,7 +41,8 @@ class Monitor:
         for row in run.metrics():
             if row["step"] <= start:
                 self._log.add(row)
-        self._raise()
+        series = self._log.series()
+        self._raise(series, series)
         run.write_alarms(self._rows)
         halted = run.halted_by()
         if halted is not None:
@@ -50,7 +52,8 @@ class Monitor:
         """Take the row of the step that is over; returns the error to end the run with, where an alarm asks for it."""
         self._log.add(row)
         self._step = int(row["step"])
-        raised = self._raise()
+        series = self._log.series()
+        raised = self._raise(series, series.tail(BEFORE + 1))
         if raised:
             self._run.write_alarms(self._rows)
         for one in raised:
@@ -70,10 +73,12 @@ class Monitor:
         since = self.standing_since
         return self._step - WINDOW if since is None else min(since, self._step - WINDOW)
 
-    def _raise(self) -> list[dict[str, Any]]:
+    def _raise(self, series: Series, recent: Series) -> list[dict[str, Any]]:
         """The rows of alarms that are new."""
-        found = alarms(self._log.series(), self._names)
+        local = [name for name in self._names if name in LOCAL]
+        found = alarms(series, [name for name in self._names if name not in LOCAL]) + alarms(recent, local)
         new = [self._row(one) for one in found if (one.rule, one.subject) not in self._known]
+        new.sort(key=lambda row: (row["step"], self._names.index(row["rule"])))
         self._rows += new
         self._known |= {(row["rule"], row["subject"]) for row in new}
         return new

@@ -62,6 +62,8 @@ DEFAULT = (
     *("gradient", "entropy"),
 )
 """Those that are on without being asked for: the 95 % interval of their false alarms on healthy runs ends below 5 %."""
+LOCAL = ("loss", "grad_norm", "lost_reward", "no_groups", "kl", "gradient_spike", "few_groups", "dominance", "clipped")
+"""Those that look no farther back than ``rules.BEFORE`` rows; the others compare with the start or with the best."""
 CHECKPOINT = re.compile(r"step_?(\d+)")
 
 

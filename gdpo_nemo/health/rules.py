@@ -68,6 +68,12 @@ class Series:
             log.add(row)
         return log.series()
 
+    def tail(self, num_rows: int) -> Series:
+        """The last rows."""
+        last = slice(max(0, len(self.steps) - num_rows), None)
+        metrics, weights = ({key: one[last] for key, one in all.items()} for all in (self.metrics, self.weights))
+        return Series(self.steps[last], metrics, weights, self.ranges, self.watched)
+
     def rewards(self, pattern: str) -> Iterator[tuple[str, Array]]:
         """The metric of every reward in use that logs it; NaN at rows at which its weight is 0."""
         for name, weight_T in self.weights.items():

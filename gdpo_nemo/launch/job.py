@@ -110,8 +110,8 @@ class TrainingJob:
 
     @property
     def is_trained(self) -> bool:
-        """Whether the last step has its checkpoint, or the run has a result."""
-        return self.dir.result() is not None or self.step >= self.total_steps
+        """Whether the last step has its checkpoint, or the run has a result, and no alarm has stopped it there."""
+        return self.dir.result() is not None or (self.step >= self.total_steps and self.dir.halted_by() is None)
 
     @cached_property
     def text(self) -> str:

@@ -48,7 +48,8 @@ def borda(
 ) -> Tensor:
     """Weighted Borda count of each response in its group, ties by average rank.
 
-    A strictly increasing map of a reward, another one in each group, changes nothing.
+    A strictly increasing map of a reward, another one in each group, changes nothing, as long as it brings no two
+    values so near to each other that they count as equal.
 
     Args:
         rewards_B_K: float32 or float64 [B, K]. NaN: this reward does not apply to this sample.
@@ -86,7 +87,7 @@ def quantile_scores(
 ) -> Tensor:
     """Weighted sum of the quantiles at which a response's rewards lie in the batch.
 
-    A strictly increasing map of a reward, the same for the whole batch, changes nothing.
+    A strictly increasing map of a reward, the same for the whole batch, changes nothing; see ``borda``.
 
     Args:
         rewards_B_K: float32 or float64 [B, K]. NaN: this reward does not apply to this sample.

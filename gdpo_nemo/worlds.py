@@ -86,6 +86,19 @@ TASKS = {
 }
 
 
+OF_TASK: dict[str, World] = {
+    "tool_calling": ToolWorld(),
+    "math_length": ResidueWorld(),
+    "code_reasoning": ProgramWorld(),
+    "gsm8k": WordProblemWorld(),
+}
+
+
+def world_of(task: str | None) -> World:
+    """The world whose rows the rewards of a task read; the tool world where the task is one's own."""
+    return OF_TASK.get(task or "", ToolWorld())
+
+
 def build_prompt(world: World, row: Row) -> Prompt:
     """What the model is asked."""
     return TASKS[world.kind].prompt(row)

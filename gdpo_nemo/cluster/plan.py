@@ -32,7 +32,7 @@ TRAINING_DATA = {
 }
 
 
-WORLD = "rows that the built-in tool world makes (gdpo.data is not set)"
+WORLD = "rows that a built-in world makes (gdpo.data is not set)"
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ def _data(gdpo: GdpoConfig) -> str | None:
     """What the run trains on, and whether this machine has it."""
     papers = TRAINING_DATA.get(gdpo.task or "")
     if gdpo.data is None:
-        return WORLD if gdpo.task == "tool_calling" else papers
+        return WORLD
     named = [(split, table) for split, table in (("train", gdpo.data.train), ("heldout", gdpo.data.heldout))]
     where = ", ".join(f"{split} {table.path or f'{table.hf} {table.split}'}" for split, table in named)
     missing = any(table.path and not Path(table.path).is_file() for _, table in named)

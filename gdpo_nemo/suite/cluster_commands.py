@@ -243,12 +243,12 @@ def _check(target: Target) -> None:
 
 
 def _check_data(target: Target) -> None:
-    data, task = target.run.gdpo.data, target.run.gdpo.task
+    data = target.run.gdpo.data
     paths = [Path(table.path) for table in (data.train, data.heldout) if table.path] if data else []
     missing = [str(path) for path in paths if not path.is_file()]
     if missing:
-        instead = "; gdpo.data=null rehearses on rows of the built-in tool world" if task == "tool_calling" else ""
-        raise PrerequisiteError(f"no file {', '.join(missing)} (gdpo.data){instead}")
+        instead = "gdpo.data=null rehearses on rows that this package makes"
+        raise PrerequisiteError(f"no file {', '.join(missing)} (gdpo.data); {instead}")
 
 
 def _host_environment() -> Mapping[str, str]:

@@ -1,7 +1,13 @@
 """NeMo RL's own rollouts with programs to grade: when each is graded, by how many at once, and what the log says."""
 
 import asyncio
+import contextlib
 import json
+import math
+import os
+import select
+import signal
+from pathlib import Path
 
 import checkout
 import pytest
@@ -25,6 +31,7 @@ RIGHT, WRONG, ENDLESS = "print(2 * int(input()))", "print(input())", "while True
 GOLD = json.dumps({"inputs": ["2\n", "-7\n"], "outputs": ["4\n", "-14\n"]})
 PATIENCE_S = 120
 MARKING = """
+import os
 
 def mark(row, rollout):
     open(os.path.join({folder!r}, row.id), "w").close()
@@ -63,6 +70,14 @@ def cluster():
         ray.shutdown()
 
 
+@pytest.fixture(scope="module")
+def shared(cluster, tokenizer_folder):
+    """One environment for all tests that leave it as it was."""
+    actor = RewardActor.remote({"gdpo": GDPO, "tokenizer": str(tokenizer_folder), "max_new_tokens": 500})
+    yield actor
+    ray.get(actor.shutdown.remote())
+
+
 @pytest.fixture
 def environment(cluster, tokenizer_folder):
     """An environment with these changes to its configuration, ended after the test."""
@@ -71,6 +86,7 @@ def environment(cluster, tokenizer_folder):
     def make(gdpo=GDPO, **changes):
         config = {"gdpo": gdpo, "tokenizer": str(tokenizer_folder), "max_new_tokens": 500, **changes}
         made.append(RewardActor.remote(config))
+        ray.get(made[-1].grading_metrics.remote())  # it has started
         return made[-1]
 
     yield make
@@ -88,7 +104,8 @@ def trained(plugin, monkeypatch):
 class Scripted:
     """An engine that answers with given programs; a response is complete once what it waits for has happened."""
 
-    def __init__(self, tokenizer, programs, waits=None):
+    def __init__(self, tokenizer, programs, waits=None, frame="```python\n{}\n```"):
+        self.frame = frame
         self.cfg = {"backend": "vllm", "vllm_cfg": {"async_engine": True}}
         self.tokenizer, self.programs, self.waits = tokenizer, programs, waits or {}
 
@@ -108,7 +125,7 @@ class Scripted:
         return int(self.tokenizer.decode(prompt[:length]))
 
     def _row(self, prompt, length):
-        text = f"```python\n{self.programs[self._number(prompt, length)]}\n```"
+        text = self.frame.format(self.programs[self._number(prompt, length)])
         ids = self.tokenizer(text, return_tensors="pt")["input_ids"][0]
         output = torch.cat([prompt[:length], ids])[None]
         return BatchedDataDict(
@@ -122,13 +139,13 @@ class Scripted:
         )
 
 
-def batch_of(tokenizer, number):
-    """Prompts that are their own numbers, each with the doubling task."""
+def batch_of(tokenizer, number, gold):
+    """Prompts that are their own numbers, each with this gold."""
     ids = [tokenizer(str(index), return_tensors="pt")["input_ids"][0] for index in range(number)]
     return BatchedDataDict(
         {
             "message_log": [[{"role": "user", "content": str(i), "token_ids": row}] for i, row in enumerate(ids)],
-            "extra_env_info": [{"row": {"id": str(i), "fields": {}, "gold": GOLD}} for i in range(number)],
+            "extra_env_info": [{"row": {"id": str(i), "fields": {}, "gold": gold}} for i in range(number)],
             "task_name": ["code"] * number,
             "length": torch.tensor([len(row) for row in ids]),
             "loss_multiplier": torch.ones(number),
@@ -137,9 +154,9 @@ def batch_of(tokenizer, number):
     )
 
 
-def rollout(engine, tokenizer, actor, mode="run_async_multi_turn_rollout"):
+def rollout(engine, tokenizer, actor, mode="run_async_multi_turn_rollout", gold=GOLD):
     """NeMo RL's rollout of all programs of the engine: batch and metrics."""
-    batch = batch_of(tokenizer, len(engine.programs))
+    batch = batch_of(tokenizer, len(engine.programs), gold)
     return getattr(grpo, mode)(engine, batch, tokenizer, {"code": actor}, max_seq_len=1000, max_rollout_turns=1)
 
 
@@ -174,8 +191,131 @@ def test_the_first_responses_are_graded_before_the_last_is_generated(environment
     assert 0 < metrics["grading/share_hidden"] < 1
 
 
-def test_synchronous_generation_hides_nothing(environment, trained, tokenizer):
-    batch, metrics = rollout(Scripted(tokenizer, [RIGHT, WRONG]), tokenizer, environment(), "run_multi_turn_rollout")
+def test_synchronous_generation_hides_nothing(shared, trained, tokenizer):
+    batch, metrics = rollout(Scripted(tokenizer, [RIGHT, WRONG]), tokenizer, shared, "run_multi_turn_rollout")
     assert rewards_of(batch)["pass_rate"] == [1.0, 0.0]
     assert metrics["grading/share_hidden"] == 0 and metrics["grading/queue_high_water"] == 2
     assert metrics["grading/seconds"] == metrics["grading/seconds_exposed"] > 0
+
+
+def test_mathematics_is_compared_by_the_library_in_the_environment(environment, plugin, monkeypatch, tokenizer):
+    """What only math-verify decides: its alarms raise in threads, so it works in processes of its own."""
+    gdpo = {"task": "math_length", "task_options": {"num_workers": 2}}
+    monkeypatch.setattr(plugin, "estimator", MethodEstimator(Method(GdpoConfig(**gdpo)), 2))
+    answers = ["\\frac{\\sqrt{3}}{2}", "\\sqrt{\\frac{3}{4}}", "\\frac{\\sqrt{2}}{3}"]
+    engine = Scripted(tokenizer, answers, frame="\\boxed{{{}}}")
+    actor = environment(gdpo)
+    batch, metrics = rollout(engine, tokenizer, actor, gold="\\frac{1}{2}\\sqrt{3}")
+    assert upstream.from_batch(batch, ("correct", "length")).T.tolist() == [[1.0, 1.0, 0.0], [1.0] * 3]
+    workers = [pid for pid, line in below(os.getpid()).items() if b"gdpo_nemo.rewards.math.worker" in line]
+    assert workers and metrics["grading/queue_high_water"] <= 3
+    ray.get(actor.shutdown.remote())
+    assert not set(workers) & set(below(os.getpid()))
+
+
+def test_an_endless_program_takes_its_own_limit_and_no_more(shared, trained, tokenizer):
+    """Many more than the workers: each gets its verdict, and none of a program that ends waits for ever."""
+    programs = [ENDLESS, RIGHT] * 4
+    batch, metrics = rollout(Scripted(tokenizer, programs), tokenizer, shared)
+    assert rewards_of(batch)["pass_rate"] == [0.0, 1.0] * 4
+    assert rewards_of(batch)["no_bug"] == [1.0] * 8  # a time-out is no bug
+    assert batch["loss_multiplier"].tolist() == [1.0] * 8
+    assert metrics["grading/num_over_budget"] == 0 and 1 <= metrics["grading/queue_high_water"] <= 8
+
+
+def test_more_responses_wait_for_their_grades_than_python_s_event_loop_would_let(
+    environment, trained, tokenizer, tmp_path
+):
+    """Forty that need each other: each reward waits until all are asked, and asyncio's own threads are 32 at most."""
+    together = "import threading\n\nall_of_them = threading.Barrier(40)\n\n\ndef meet(row, rollout):\n"
+    (tmp_path / "meeting.py").write_text(together + f"    all_of_them.wait({PATIENCE_S})\n    return 1.0\n")
+    meet = {"fn": "meeting:meet", "range": [0, 1], "timeout_s": PATIENCE_S, "concurrency": 40}
+    gdpo = {"task": "code_reasoning", "python_path": str(tmp_path), "rewards": {"length": {}, "meet": meet}}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("gdpo_nemo.backends.nemo_rl.plugin.settle", lambda batch, names: None)
+        batch, metrics = rollout(Scripted(tokenizer, ["" for _ in range(40)]), tokenizer, environment(gdpo))
+    assert upstream.from_batch(batch, ("length", "meet")).tolist() == [[1.0, 1.0]] * 40
+    assert metrics["grading/queue_high_water"] == 40
+
+
+def test_what_the_budget_leaves_over_is_masked_and_counted(environment, trained, tokenizer):
+    """An endless program whose own limit is far beyond the budget; workers for the others stay free."""
+    options = {"limits": {"cpu_s": 100.0, "budget_s": 100.0}, "num_workers": 3}
+    actor = environment({"task": "code_reasoning", "task_options": options}, grading_budget_s=8.0)
+    for mode in ("run_async_multi_turn_rollout", "run_multi_turn_rollout"):
+        batch, metrics = rollout(Scripted(tokenizer, [RIGHT, "", ENDLESS]), tokenizer, actor, mode)
+        rewards = rewards_of(batch)
+        assert rewards["pass_rate"][:2] == [1.0, 0.0]
+        assert all(math.isnan(values[2]) for values in rewards.values())
+        assert batch["loss_multiplier"].tolist() == [1.0, 1.0, 0.0]
+        assert metrics["grading/num_over_budget"] == 1
+        assert torch.isfinite(batch["total_reward"]).all()
+
+
+def below(pid):
+    """Command lines of all processes below one, by process id."""
+    parents, lines = {}, {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            parents[int(folder.name)] = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+            lines[int(folder.name)] = (folder / "cmdline").read_bytes()
+    found, new = set(), {pid}
+    while new:
+        new = {child for child, parent in parents.items() if parent in new} - found
+        found |= new
+    return {pid: lines[pid] for pid in found}
+
+
+def kill_pools():
+    """Kill the processes that run programs on the nodes of the test's cluster; how many there were."""
+    pools = [pid for pid, line in below(os.getpid()).items() if line.startswith(b"ray::NodePool")]
+    for pid in pools:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    return len(pools)
+
+
+def test_a_pool_that_is_killed_while_it_grades_grades_again(shared, trained, tokenizer):
+    rollout(Scripted(tokenizer, [RIGHT]), tokenizer, shared)
+    killed = []
+
+    async def kill():
+        killed.append(kill_pools())
+
+    batch, _ = rollout(Scripted(tokenizer, [ENDLESS, RIGHT, RIGHT], {2: kill}), tokenizer, shared)
+    assert killed == [1]
+    assert rewards_of(batch)["pass_rate"] == [0.0, 1.0, 1.0] and batch["loss_multiplier"].tolist() == [1.0] * 3
+
+
+def test_a_pool_that_is_lost_for_good_masks_what_it_had(environment, trained, tokenizer):
+    actor = environment()
+    (pool,) = ray.get(actor.__ray_call__.remote(lambda self: self.method.reward._sandbox()._actors))
+
+    async def kill():
+        ray.kill(pool)
+
+    batch, metrics = rollout(Scripted(tokenizer, [ENDLESS, RIGHT], {1: kill}), tokenizer, actor)
+    assert all(math.isnan(value) for values in rewards_of(batch).values() for value in values)
+    assert batch["loss_multiplier"].tolist() == [0.0, 0.0] and metrics["grading/num_over_budget"] == 0
+
+
+def test_no_process_stays_of_an_environment(environment, trained, tokenizer):
+    before = set(below(os.getpid()))
+    actor = environment()
+    rollout(Scripted(tokenizer, [RIGHT]), tokenizer, actor)
+    sandbox = {pid for pid, line in below(os.getpid()).items() if b"gdpo_nemo.sandbox" in line} - before
+    assert sandbox
+    assert ray.get(actor.shutdown.remote())
+    assert not sandbox & set(below(os.getpid()))
+    ray.kill(actor)
+
+
+def test_an_environment_that_is_killed_takes_the_sandbox_with_it(environment, trained, tokenizer):
+    actor = RewardActor.remote({"gdpo": GDPO, "tokenizer": str(tokenizer.name_or_path), "max_new_tokens": 500})
+    rollout(Scripted(tokenizer, [RIGHT]), tokenizer, actor)
+    sandbox = [pid for pid, line in below(os.getpid()).items() if b"gdpo_nemo.sandbox" in line]
+    assert sandbox
+    ray.kill(actor)
+    watched = [os.pidfd_open(pid) for pid in sandbox]
+    ready = [bool(select.select([descriptor], [], [], PATIENCE_S)[0]) for descriptor in watched]
+    assert all(ready)

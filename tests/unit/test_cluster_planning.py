@@ -104,7 +104,7 @@ def test_the_data_is_named_and_whether_it_is_here(call):
     line = next(line for line in call(*PAPER, *ONE)[1].splitlines() if line.startswith("  data "))
     assert "ToolRL's rlla_4k" in line and str(CONFIGS.parent / "data/rlla_4k/dataset/rlla_4k/train.parquet") in line
     world = next(line for line in call(*PAPER, *ONE, "gdpo.data=null")[1].splitlines() if line.startswith("  data "))
-    assert "rows that the built-in tool world makes" in world
+    assert "rows that a built-in world makes" in world
 
 
 def test_a_wrong_layout_is_not_blamed_on_the_batch(call):

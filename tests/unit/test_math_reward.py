@@ -6,6 +6,7 @@ import math
 
 import pytest
 
+from gdpo_nemo.deadline import OVER_BUDGET
 from gdpo_nemo.errors import InputError, UnknownNameError
 from gdpo_nemo.rewards import BatchReward, build_reward
 from gdpo_nemo.rewards.math import REASONS, MathReward, grade, grade_many
@@ -155,5 +156,5 @@ def test_what_a_row_accepts() -> None:
 
 
 def test_no_reason_of_a_verdict_is_taken_for_a_reward_that_did_not_answer() -> None:
-    """Such codes mask the sample: gdpo_nemo.rewards.scoring.is_failure."""
-    assert not [code for code in REASONS if is_failure(code)]
+    """Such codes mask the sample (gdpo_nemo.rewards.scoring.is_failure); only the caller's deadline has one."""
+    assert [code for code in REASONS if is_failure(code)] == [OVER_BUDGET]

@@ -12,10 +12,11 @@ from nemo_rl.data.datasets.raw_dataset import RawDataset
 from nemo_rl.data.interfaces import DatumSpec, TaskDataSpec
 
 from gdpo_nemo.config import GdpoConfig, validate
-from gdpo_nemo.data.tool_world import Split, ToolWorld
+from gdpo_nemo.data.tool_world import Split
 from gdpo_nemo.randomness import stream
 from gdpo_nemo.source import TableSource, row_source
 from gdpo_nemo.types import Prompt, Row
+from gdpo_nemo.worlds import world_of
 
 PROCESSOR = "gdpo_rows"
 CUT_TO = 4  # tokens that stay of a prompt that does not fit; its rollouts are masked
@@ -35,12 +36,13 @@ class RowDataset(RawDataset):
 
         Args:
             split: ``train`` or ``heldout``.
-            gdpo: the ``gdpo:`` block; ``gdpo.data`` names the tables, without it the tool world makes rows.
+            gdpo: the ``gdpo:`` block; ``gdpo.data`` names the tables, without it the task's world makes rows.
             num_rows: how many; all of a table unless given, 1,024 of a world.
             seed: of the order of a table, or of the draw from a world.
             tokenizer: the policy's, which counts the tokens of prompts for ``gdpo.data.prompt_limit``.
         """
-        source = row_source(validate(GdpoConfig, gdpo, "gdpo"), ToolWorld(), tokenizer)
+        config = validate(GdpoConfig, gdpo, "gdpo")
+        source = row_source(config, world_of(config.task), tokenizer)
         if isinstance(source, TableSource) and split in source.fitted:
             print(f"{split}: {source.fitted[split]} (gdpo.data.prompt_limit)", flush=True)
         rows = islice(source.rows(split, stream(seed, "data", 0)), num_rows or source.num_rows(split) or 1024)

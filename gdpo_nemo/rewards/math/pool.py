@@ -81,6 +81,15 @@ class Pool:
         self._places = threading.BoundedSemaphore(self.num_workers)
         self._pid = os.getpid()
 
+    def start(self) -> None:
+        """Start a worker, which the first comparison would start otherwise.
+
+        Raises:
+            PrerequisiteError: the library is missing, or no worker starts.
+        """
+        with self._places:
+            self._idle.append(self._take())
+
     def run(self, job: Job, wanted_by: float | None = None) -> Outcome:
         """One answer; waits for a free worker, but not beyond a time of ``time.monotonic``.
 

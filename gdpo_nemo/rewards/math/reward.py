@@ -18,6 +18,7 @@ from gdpo_nemo.deadline import OVER_BUDGET
 from gdpo_nemo.errors import InputError, UnknownNameError
 from gdpo_nemo.rewards.math.extraction import THINKING, before_the_cut
 from gdpo_nemo.rewards.math.grading import GRADERS, Grade, grade_many
+from gdpo_nemo.rewards.math.pool import shared_pool
 from gdpo_nemo.types import RewardVector, Rollout, Row
 
 LENGTH_LIMIT: Final = 4000
@@ -103,6 +104,14 @@ class MathReward:
             num_workers=self.num_workers,
         )
         return [self._vector(grade, rollout) for grade, rollout in zip(grades, rollouts, strict=True)]
+
+    def start(self) -> None:
+        """Start a worker of the grader, which the first answer to compare would start otherwise.
+
+        Raises:
+            PrerequisiteError: math-verify is not installed.
+        """
+        shared_pool(self.num_workers).start()
 
     def _vector(self, grade: Grade, rollout: Rollout) -> RewardVector:
         correct = math.nan if grade.correct is None else float(grade.correct)

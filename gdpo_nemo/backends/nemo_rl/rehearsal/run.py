@@ -27,6 +27,8 @@ from gdpo_nemo.files import read_jsonl, write_json, write_text
 MODULE = "gdpo_nemo.backends.nemo_rl.rehearsal"
 RECORD = "GDPO_REHEARSAL_RECORD"
 NEEDED = ("ray", "datasets", "torchdata", "tensordict", "hydra", "transformers", "torch")
+NEEDED_BY = {"math_length": ("math_verify",)}
+"""Task -> what its rewards import in the environment's process."""
 MARKER = "rehearsal.json"
 POLL_S = 0.5
 GRACE_S = 20.0
@@ -55,7 +57,7 @@ def rehearse(run: ClusterRun, model_type: str, folder: Path, *, steps: int = 3, 
         RehearsalError: a process failed.
     """
     found = host.locate()
-    check_packages()
+    check_packages(run.gdpo.task)
     started = time.monotonic()
     _clear(folder)
     say(f"{found.description}; everything goes to {folder}")
@@ -72,13 +74,13 @@ def rehearse(run: ClusterRun, model_type: str, folder: Path, *, steps: int = 3, 
     return findings
 
 
-def check_packages() -> None:
-    """Refuse to start without what NeMo RL's loop imports.
+def check_packages(task: str | None = None) -> None:
+    """Refuse to start without what NeMo RL's loop and the rewards of a task import.
 
     Raises:
         PrerequisiteError: with the command that installs what is missing.
     """
-    missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
+    missing = [name for name in (*NEEDED, *NEEDED_BY.get(task or "", ())) if importlib.util.find_spec(name) is None]
     if missing:
         raise PrerequisiteError(
             f"NeMo RL's loop needs {', '.join(missing)}; run inside its container, or: "

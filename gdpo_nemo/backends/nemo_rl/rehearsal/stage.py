@@ -13,6 +13,7 @@ from typing import Any
 
 from gdpo_nemo.config import EmbeddedConfig, GdpoConfig, RunConfig, WarmupConfig
 from gdpo_nemo.errors import PrerequisiteError
+from gdpo_nemo.worlds import world_of
 
 GROUP = 4  # rollouts per prompt, at most
 PROMPTS = 4  # per step, at least
@@ -48,7 +49,7 @@ def write_model(gdpo: GdpoConfig, architecture: Mapping[str, Any], folder: Path)
 
     if gdpo.data is not None:  # the small model's tokenizer comes of the rows, and so cannot choose them
         gdpo = gdpo.model_copy(update={"data": gdpo.data.model_copy(update={"prompt_limit": None})})
-    run = settle(RunConfig(gdpo=gdpo, embedded=EmbeddedConfig(warmup=WARM_UP)))
+    run = settle(RunConfig(gdpo=gdpo, embedded=EmbeddedConfig(data=world_of(gdpo.task), warmup=WARM_UP)))
     _, tokenizer = models.load(run.embedded, gdpo=gdpo)
     torch.manual_seed(0)
     ids = {"pad_token_id": tokenizer.pad_token_id, "eos_token_id": tokenizer.eos_token_id, "bos_token_id": None}

@@ -257,7 +257,11 @@ def _ranges(config: GdpoConfig, reward: Reward | None) -> dict[str, tuple[float,
             raise UnknownNameError(f"reward of task {config.task!r}", name, names)
     if not own and reward is None:
         raise ConfigError("no rewards: set gdpo.task, or name your own under gdpo.rewards with fn or judge")
-    return {name: built_in[name] for name in names} | own
+    ranges = {name: built_in[name] for name in names} | own
+    for name in config.monitor.metrics or ():
+        if name not in ranges:
+            raise UnknownNameError("reward in gdpo.monitor.metrics", name, ranges)
+    return ranges
 
 
 def _own(name: str, spec: RewardConfig, python_path: str | None) -> OwnReward:

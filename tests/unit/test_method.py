@@ -8,7 +8,7 @@ from gdpo_nemo.advantages import gdpo, grpo
 from gdpo_nemo.conditioning import ConditionWarning
 from gdpo_nemo.config import GdpoConfig, RewardConfig
 from gdpo_nemo.errors import ConfigError, InputError, UnknownNameError
-from gdpo_nemo.method import Method
+from gdpo_nemo.method import Method, reward_ranges
 from gdpo_nemo.types import RewardVector
 
 GROUPS = torch.arange(4).repeat_interleave(3)
@@ -61,6 +61,13 @@ def test_an_unknown_name_is_refused_at_once(block, words):
     with pytest.raises(UnknownNameError) as error:
         method(**block)
     assert words in str(error.value)
+
+
+def test_a_held_out_metric_that_is_no_reward_is_refused_where_a_run_is_planned():
+    monitor = {"metrics": ["corect"]}
+    for call in (Method, reward_ranges):
+        with pytest.raises(UnknownNameError, match=r"gdpo.monitor.metrics 'corect'\. Did you mean 'correct'"):
+            call(GdpoConfig.model_validate({"task": "tool_calling", "monitor": monitor}))
 
 
 def test_an_unknown_task_is_refused():

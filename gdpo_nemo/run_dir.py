@@ -195,7 +195,7 @@ class RunDir:
     def write_alarms(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Replace them in one move; the file is there from the first alarm on."""
         if rows or self._alarms_path.exists():
-            self._alarms_path.parent.mkdir(exist_ok=True)
+            self._alarms_path.parent.mkdir(parents=True, exist_ok=True)
             write_text(self._alarms_path, to_jsonl(rows))
 
     def halted_by(self) -> dict[str, Any] | None:

@@ -101,6 +101,8 @@ def status(options: argparse.Namespace, request: Request) -> Answer:
         for job in _jobs(target, options, launch.LocalOptions()):
             row = states.get(f"{job.name} train", {})
             state = "finished" if job.is_trained else str(row.get("state", "not submitted")).lower()
+            if (halted := job.dir.halted_by()) and state != "running":
+                state = f"stopped by {halted['rule']}"
             rows.append(
                 {"model": target.model, "run": job.name, "state": state, "step": job.step, "job": row.get("id")}
             )

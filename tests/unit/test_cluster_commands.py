@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from gdpo_nemo.run_dir import RunDir
 from gdpo_nemo.suite.command_line import execute
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -110,6 +111,16 @@ def test_own_rewards_go_on_a_cluster_as_they_are(call):
     assert set(config["gdpo"]["rewards"]) == {"right_desk", "thanks", "brief"}
     assert config["data"]["train"]["dataset_name"] == "gdpo_nemo.backends.nemo_rl.dataset.RowDataset"
     assert config["gdpo"]["data"]["train"]["path"] == str(ROOT / "examples" / "own_rewards" / "train.jsonl")
+
+
+def test_status_names_the_alarm_that_stopped_a_run(call, tmp_path):
+    line = ("status", "tool_calling", "--scale", "paper", *MODEL, "--arms", "gdpo", "--seeds", "0", "--json")
+    folder = tmp_path / "runs" / "tool_calling" / "paper" / "qwen2.5-7b-instruct" / "gdpo" / "seed0"
+    row = {"step": 9, "rule": "hack", "subject": "correct", "since": 4, "text": "", "action": "stop"}
+    RunDir(folder).write_alarms([row | {"accepted": False, "last_healthy_checkpoint": None}])
+    assert json.loads(call(*line)[1])[0]["state"] == "stopped by hack"
+    RunDir(folder).write_alarms([row | {"accepted": True, "last_healthy_checkpoint": None}])
+    assert json.loads(call(*line)[1])[0]["state"] == "not submitted"
 
 
 def test_status_of_the_matrix_before_anything_ran(call):

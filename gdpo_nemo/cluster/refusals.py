@@ -138,6 +138,13 @@ REFUSALS: tuple[Rule[Together], ...] = (
         "grpo.py:2642",
     ),
     Rule(
+        "grpo.advantage_clip_low",
+        lambda s: s.gdpo.veto is not None and (s["grpo.advantage_clip_low"] or 0) > 0,
+        "grpo.advantage_clip_low of {s[grpo.advantage_clip_low]} would push up what gdpo.veto has taken down to 0",
+        None,
+        "grpo.py:1839",
+    ),
+    Rule(
         "grpo.use_dynamic_sampling",
         lambda s: s.asynchronous and s["grpo.use_dynamic_sampling"],
         "asynchronous training has no dynamic sampling",

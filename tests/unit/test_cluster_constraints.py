@@ -14,6 +14,7 @@ from gdpo_nemo.cluster.recipes import load_recipe
 from gdpo_nemo.cluster.refusals import REFUSALS, refusals
 from gdpo_nemo.cluster.settings import Settings
 from gdpo_nemo.config import GdpoConfig
+from gdpo_nemo.signals.veto import Veto
 
 COMMITS = sorted(path.stem for path in FACTS.glob("*.json"))
 NAMES = {Path(name).stem: name for name in RECIPES}
@@ -369,6 +370,12 @@ REFUSED = [
         PENALISED,
         "loss_fn.force_on_policy_ratio",
         "needs the policy's log-probabilities",
+    ),
+    (
+        {"grpo.advantage_clip_low": 0.1},
+        GdpoConfig(task="tool_calling", veto=Veto("format", 0.5)),
+        "grpo.advantage_clip_low",
+        "0.1 would push up what gdpo.veto",
     ),
     (
         {"grpo.use_dynamic_sampling": True, "grpo.async_grpo.enabled": True},

@@ -133,6 +133,25 @@ def test_an_arm_keeps_its_colour_whatever_stands_beside_it():
     assert len(set(many.values())) == 8
 
 
+def test_the_weights_of_a_method_have_its_colour_and_dashes_of_their_own(tmp_path):
+    arms = ("gdpo", "gdpo_w75", "gdpo_w25", "grpo")
+    for arm in arms:
+        write_metrics(tmp_path / arm / "seed0", format=[0.1, 0.2], correct=[0.0, 0.0])
+    spec = make_spec(tmp_path, arms)
+    lines = thick(panels(draw_curves(spec, read_curves(spec)))[0])
+    assert [line.get_linestyle() for line in lines] == ["-", "--", "-.", "-"]
+    assert lines[0].get_color() == lines[1].get_color() == lines[2].get_color() != lines[3].get_color()
+
+
+def test_a_legend_of_many_arms_stays_inside_the_figure(tmp_path):
+    arms = tuple(f"arm_with_a_long_name_{i}" for i in range(16))
+    spec = make_spec(tmp_path, arms)
+    figure = draw_curves(spec, [])
+    figure.draw_without_rendering()
+    box = figure.legends[0].get_window_extent()
+    assert box.x0 >= 0 and box.x1 <= figure.bbox.x1
+
+
 def test_files_do_not_depend_on_the_readers_matplotlib_settings(tmp_path):
     write_metrics(tmp_path / "gdpo" / "seed0", format=[0.5, 0.6], correct=[1.0, math.nan])
     spec = make_spec(tmp_path, ("gdpo", "grpo"))

@@ -106,6 +106,15 @@ def test_a_method_is_one_line_through_its_weights_and_a_missing_run_leaves_no_po
     assert sorted(path.name for path in tmp_path.iterdir()) == ["figure6.csv", "figure6.pdf", "figure6.png"]
 
 
+def test_weights_that_lie_on_each_other_share_a_label_and_methods_have_theirs_below_each_other():
+    rows = [("gdpo", (1.0, 45.0)), ("gdpo_w75", (63.2, 97.4)), ("gdpo_w50", (63.4, 97.7)), ("gdpo_w25", (63.5, 97.4))]
+    table = make_table([*rows, ("grpo", (1.0, 46.0)), ("grpo_w50", (63.4, 97.9))])
+    (axes,) = draw_tradeoff(table, points_of(table)).axes
+    assert [(text.get_text(), text.xyann[1]) for text in axes.texts] == [
+        ("0.25 to 0.75", -11), ("1", -11), ("0.5", -21), ("1", -21),
+    ]  # fmt: skip
+
+
 def test_each_pair_of_columns_is_a_panel():
     math = [Column(name, name, name, benchmark="math") for name in ("exceed2", "acc2")]
     table = make_table([("gdpo", (6.0, 29.0, 1.0, 86.0))], (EXCEED, ACCURACY, *math))

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gdpo_nemo.report.figures import style
+from gdpo_nemo.report.figures.tradeoff import split_arm
 from gdpo_nemo.report.spec import ReportSpec
 from gdpo_nemo.report.training import Training
 from gdpo_nemo.stats.intervals import FloatArray
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 MAX_PANELS_PER_ROW = 3
 MARGIN = 0.04
 MAX_POINTS = 240
+LEGEND_ROW_IN = 0.21
+DASHES = ("--", "-.", ":")
 QUARTILES = (0.25, 0.5, 0.75)
 NOTE = "Thick line: median over seeds. Band: inter-quartile range. Thin lines: single seeds. Not smoothed."
 TITLES = {"length/max": "longest response of the batch", "length/mean": "mean response length"}
@@ -122,28 +125,41 @@ def draw_curves(spec: ReportSpec, curves: Sequence[Curve]) -> Figure:
     from matplotlib.lines import Line2D
 
     arms = list(dict.fromkeys(arm for arm, _ in spec.runs))
-    palette = style.colours(arms)
+    palette = style.colours(list(dict.fromkeys(split_arm(arm)[0] for arm in arms)))
+    weights = sorted({split_arm(arm)[1] for arm in arms} - {1.0}, reverse=True)
+    looks = {arm: _look(palette, weights, *split_arm(arm)) for arm in arms}
     num_columns = 2 if len(spec.curves) == 4 else min(len(spec.curves), MAX_PANELS_PER_ROW)
     num_rows = math.ceil(len(spec.curves) / num_columns)
     width = max(4.2 * num_columns, 6.0)
-    figure = Figure(figsize=(width, 2.9 * num_rows + 0.9), layout=ConstrainedLayoutEngine(h_pad=0.08))
+    labels = [_label(spec, arm, curves) for arm in arms]
+    per_row = style.legend_columns(labels, width)
+    legend_in = LEGEND_ROW_IN * max(0, math.ceil(len(arms) / per_row) - 2)
+    figure = Figure(figsize=(width, 2.9 * num_rows + 0.9 + legend_in), layout=ConstrainedLayoutEngine(h_pad=0.08))
     panels = figure.subplots(num_rows, num_columns, squeeze=False).flatten()
     for panel, name in zip(panels, spec.curves, strict=False):
-        _draw_panel(panel, name, arms, palette, curves)
+        _draw_panel(panel, name, looks, curves)
         _set_range(panel, spec.reward_ranges.get(name))
     for panel in panels[len(spec.curves) :]:
         panel.set_axis_off()
-    handles = []
-    for arm in arms:
-        seeds = {curve.seed for curve in curves if curve.arm == arm}
-        label = f"{spec.labels.get(arm, arm)} (n = {len(seeds)})" if seeds else f"{spec.labels.get(arm, arm)} (not run)"
-        handles.append(Line2D([], [], color=palette[arm], linewidth=2.2, label=label))
-    per_row = max(1, round(width / 2.8))
-    figure.legend(handles=handles, loc="outside upper center", ncols=min(len(arms), per_row), frameon=False)
+    handles = [
+        Line2D([], [], linewidth=2.2, label=label, **looks[arm]) for arm, label in zip(arms, labels, strict=True)
+    ]
+    figure.legend(handles=handles, loc="outside upper center", ncols=per_row, frameon=False)
     every = drawn_steps(curves)[1] if curves else 1
     thinned = f" One step in {every} is drawn." if every > 1 else ""
     figure.supxlabel((style.SYNTHETIC if spec.synthetic else "") + NOTE + thinned, fontsize=8, color="0.35")
     return figure
+
+
+def _label(spec: ReportSpec, arm: str, curves: Sequence[Curve]) -> str:
+    seeds = {curve.seed for curve in curves if curve.arm == arm}
+    return f"{spec.labels.get(arm, arm)} ({f'n = {len(seeds)}' if seeds else 'not run'})"
+
+
+def _look(palette: Mapping[str, str], weights: Sequence[float], method: str, weight: float) -> dict[str, Any]:
+    """A method's colour, dashed for the weights below 1 of a sweep."""
+    dashes = "-" if weight == 1.0 else DASHES[weights.index(weight) % len(DASHES)]
+    return {"color": palette[method], "linestyle": dashes}
 
 
 def _csv(*fields: str | int) -> str:
@@ -152,9 +168,7 @@ def _csv(*fields: str | int) -> str:
     return buffer.getvalue()
 
 
-def _draw_panel(
-    panel: Axes, name: str, arms: Sequence[str], palette: Mapping[str, str], curves: Sequence[Curve]
-) -> None:
+def _draw_panel(panel: Axes, name: str, looks: Mapping[str, Mapping[str, Any]], curves: Sequence[Curve]) -> None:
     panel.set_title(title(name), fontsize=11)
     panel.set_xlabel("training step")
     panel.set_ylabel(axis_label(name))
@@ -164,9 +178,9 @@ def _draw_panel(
         panel.text(0.5, 0.5, "no finished step yet", transform=panel.transAxes, ha="center", color="0.4")
         return
     shown, _ = drawn_steps(named)
-    for z, arm in enumerate(arms):
+    for z, arm in enumerate(looks):
         own = [curve for curve in named if curve.arm == arm]
-        look: dict[str, Any] = {"color": palette[arm], "solid_capstyle": "round"}
+        look = {**looks[arm], "solid_capstyle": "round"}
         for curve in own:
             keep = np.isin(curve.steps_T, shown)
             panel.plot(curve.steps_T[keep], curve.values_T[keep], linewidth=0.7, alpha=0.45, zorder=2 + z / 100, **look)
@@ -175,7 +189,7 @@ def _draw_panel(
             keep = np.isin(steps, shown)
             steps, (lower, median, upper) = steps[keep], summary_3_T[:, keep]
             if len(own) > 1:
-                panel.fill_between(steps, lower, upper, color=palette[arm], alpha=0.18, linewidth=0, zorder=1.5)
+                panel.fill_between(steps, lower, upper, color=look["color"], alpha=0.18, linewidth=0, zorder=1.5)
             panel.plot(steps, median, linewidth=2.0, zorder=3 + z / 100, **look)
 
 

@@ -31,6 +31,7 @@ COLOURS = {
 OTHER_COLOURS = (PURPLE, BLACK, GREEN, SKY, ORANGE, YELLOW, VERMILION, BLUE)
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 DPI = 200
+LEGEND_HANDLE_IN, LEGEND_LETTER_IN = 0.6, 0.08  # at the font size below, spaces between entries included
 
 
 def colours(arms: Sequence[str]) -> dict[str, str]:
@@ -40,6 +41,12 @@ def colours(arms: Sequence[str]) -> dict[str, str]:
     for i, arm in enumerate(arm for arm in arms if arm not in chosen):
         chosen[arm] = free[i % len(free)] if free else BLACK
     return chosen
+
+
+def legend_columns(labels: Sequence[str], width_in: float) -> int:
+    """How many entries of a legend stand side by side in so many inches."""
+    entry_in = LEGEND_HANDLE_IN + LEGEND_LETTER_IN * max(map(len, labels), default=0)
+    return max(1, min(len(labels), int(width_in / entry_in)))
 
 
 def plain(panel: Axes) -> None:

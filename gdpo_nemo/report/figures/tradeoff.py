@@ -10,7 +10,8 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Sequence
+import textwrap
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,8 +26,14 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MAX_PANELS_PER_ROW = 3
+TITLE_WIDTH = 48  # characters
+LABEL_POINTS = 10
+NEAR = 0.06  # of the span of a panel's points, in both directions
 WEIGHTED = re.compile(r"(?P<method>.+)_w(?P<weight>\d+(\.\d+)?)")
 NOTE = "Point: mean over seeds, the weight beside it. Bars: the intervals of both means."
+
+
+XY = tuple[float, float]
 
 
 @dataclass(frozen=True)
@@ -146,7 +153,7 @@ def draw_tradeoff(table: Table, points: Sequence[Point]) -> Figure:
             continue
         pair = 2 * (i % (len(table.columns) // 2))
         _draw_panel(axes, [point for point in points if point.panel == panels[i]], methods, palette)
-        axes.set_title(panels[i], fontsize=11)
+        axes.set_title(textwrap.fill(panels[i], TITLE_WIDTH), fontsize=11)
         axes.set_xlabel(_axis(table.columns[pair]))
         axes.set_ylabel(_axis(table.columns[pair + 1]))
         style.plain(axes)
@@ -155,19 +162,21 @@ def draw_tradeoff(table: Table, points: Sequence[Point]) -> Figure:
         own = [point for point in points if point.method == method]
         look: dict[str, Any] = {"color": palette[method], "marker": marker, "linewidth": 1.5, "markersize": 6}
         handles.append(Line2D([], [], label=f"{_method_label(own)} ({_sizes(own)})", **look))
-    figure.legend(handles=handles, loc="outside upper center", ncols=max(1, min(len(handles), 4)), frameon=False)
+    per_row = style.legend_columns([str(handle.get_label()) for handle in handles], figure.get_figwidth())
+    figure.legend(handles=handles, loc="outside upper center", ncols=per_row, frameon=False)
     figure.supxlabel((style.SYNTHETIC if table.synthetic else "") + NOTE, fontsize=8, color="0.35")
     return figure
 
 
 def _draw_panel(axes: Axes, points: Sequence[Point], methods: Sequence[str], palette: dict[str, str]) -> None:
-    drawn = False
+    shown = [(p.x.value, p.y.value) for p in points if p.x.value is not None and p.y.value is not None]
+    near = _nearness(shown)
+    labelled: list[XY] = []
     for marker, method in zip(_markers(len(methods)), methods, strict=True):
         own = sorted((point for point in points if point.method == method), key=lambda point: point.weight)
         xy = [(p.x.value, p.y.value, p) for p in own if p.x.value is not None and p.y.value is not None]
         if not xy:
             continue
-        drawn = True
         colour = palette[method]
         axes.plot(
             [x for x, _, _ in xy], [y for _, y, _ in xy], color=colour, marker=marker, linewidth=1.5, markersize=6
@@ -176,11 +185,31 @@ def _draw_panel(axes: Axes, points: Sequence[Point], methods: Sequence[str], pal
             for cell, other, draw in ((point.x, y, axes.hlines), (point.y, x, axes.vlines)):
                 if cell.interval is not None:
                     draw(other, cell.interval.low, cell.interval.high, color=colour, alpha=0.35, linewidth=1.2)
-            axes.annotate(
-                f"{point.weight:g}", (x, y), xytext=(6, -11), textcoords="offset points", fontsize=8, color=colour
-            )
-    if not drawn:
+        for text, at in _labels([(x, y, point.weight) for x, y, point in xy], near):
+            below = sum(near(at, other) for other in labelled)
+            labelled.append(at)
+            place = (6, -11 - LABEL_POINTS * below)
+            axes.annotate(text, at, xytext=place, textcoords="offset points", fontsize=8, color=colour)
+    axes.margins(0.1)
+    if not shown:
         axes.text(0.5, 0.5, "not run", transform=axes.transAxes, ha="center", color="0.4")
+
+
+def _nearness(shown: Sequence[XY]) -> Callable[[XY, XY], bool]:
+    """Whether labels at two of the points would lie on each other."""
+    spans = [max(values) - min(values) for values in zip(*shown, strict=True)]
+    return lambda one, other: all(abs(a - b) <= NEAR * span for a, b, span in zip(one, other, spans, strict=True))
+
+
+def _labels(points: Sequence[tuple[float, float, float]], near: Callable[[XY, XY], bool]) -> list[tuple[str, XY]]:
+    """Texts and places of one method's weights, in their order; those that lie on each other share one."""
+    together: list[list[tuple[float, float, float]]] = []
+    for point in points:
+        if together and near(together[-1][0][:2], point[:2]):
+            together[-1].append(point)
+        else:
+            together.append([point])
+    return [(" to ".join(dict.fromkeys(f"{some[i][2]:g}" for i in (0, -1))), some[0][:2]) for some in together]
 
 
 def _panel(table: Table, i: int, group: str) -> str:

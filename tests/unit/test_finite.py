@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 import torch
 
+from gdpo_nemo.backends.embedded.finite import check_kl
 from gdpo_nemo.backends.embedded.train import new_optimizer, train, update
 from gdpo_nemo.errors import NonFiniteError
+from gdpo_nemo.models.log_probs import response_kl
 from gdpo_nemo.models.sampling import sample
 from gdpo_nemo.prompts.tool_calling import build_prompt
 from gdpo_nemo.rewards import REWARDS
@@ -94,6 +96,14 @@ def test_the_reference_is_looked_at_too(loaded, learner, samples, configure):
         reference.model.norm.weight[3] = math.nan
     spec = configure("embedded.train.loss.kl_coef=0.1").embedded.train
     assert "reference log probability of token 1" in refused(learner, samples, advantages(), spec, reference)
+
+
+def test_a_penalty_in_the_reward_names_its_sample(loaded, samples):
+    kl_B = response_kl(loaded[0], loaded[0], samples, 1.0)
+    check_kl(kl_B, samples.rollouts)
+    kl_B[[7, 9]] = math.nan
+    with pytest.raises(NonFiniteError, match=f"KL to the reference of {named(samples, 7)} is nan"):
+        check_kl(kl_B, samples.rollouts)
 
 
 def test_a_gradient_names_the_sample_that_has_it_alone(learner, samples, configure):

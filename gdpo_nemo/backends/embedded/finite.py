@@ -38,6 +38,18 @@ def check_rewards(vectors: Sequence[RewardVector], rollouts: Sequence[Rollout]) 
                 raise NonFiniteError(f"reward {name!r} of {_name(rollout)} is {value:g}")
 
 
+def check_kl(kl_B: Tensor, rollouts: Sequence[Rollout]) -> None:
+    """No penalty of ``gdpo.kl_in_reward`` is infinite or NaN; as NaN it would pass for a missing reward.
+
+    Raises:
+        NonFiniteError: one is.
+    """
+    wrong = (~kl_B.isfinite()).nonzero()
+    if len(wrong):
+        b = int(wrong[0])
+        raise NonFiniteError(f"the KL to the reference of {_name(rollouts[b])} is {kl_B[b].item():g}")
+
+
 def check_loss(loss: float, samples: Samples, rows_b: Tensor, **per_token_b_R: Tensor | None) -> None:
     """The loss of a micro-batch is finite.
 

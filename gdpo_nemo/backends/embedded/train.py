@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from gdpo_nemo.backends.embedded import base_checkpoint, preference
-from gdpo_nemo.backends.embedded.finite import check_gradient, check_loss, check_rewards, left_out
+from gdpo_nemo.backends.embedded.finite import check_gradient, check_kl, check_loss, check_rewards, left_out
 from gdpo_nemo.config import RunConfig, TrainConfig
 from gdpo_nemo.errors import NonFiniteError
 from gdpo_nemo.evaluation.heldout import evaluate
@@ -96,6 +96,7 @@ def train_step(
     kl_B = None
     if config.gdpo.kl_in_reward:
         kl_B = response_kl(model, reference, samples, spec.temperature, spec.microbatch_rollouts)
+        check_kl(kl_B, samples.rollouts)
     if config.gdpo.method == "preference":
         scored = time.perf_counter()
         learned = preference.learn(model, tokenizer, reference, optimizer, config, method, step, rows, samples, vectors)

@@ -56,6 +56,7 @@ class Findings:
             "configuration": "NeMo RL's load_config and MasterConfig took it",
             "data": f"rows, prompts and NeMo RL's data loader; prompts of {last['mean_prompt_length']:.0f} tokens",
             "rewards": "; ".join(_rewards(train)),
+            "grading": _grading(train),
             "advantages": f"{run.nemo['grpo']['adv_estimator']['name']} in each of {len(trained)} steps",
             "loss": f"NeMo RL's clipped loss; last {last['loss']:.4f}, gradient norm {last['grad_norm']:.3f}",
             "validation": f"{len(accuracies)} times, last mean total {accuracies[-1]:.3f}" if accuracies else "off",
@@ -98,6 +99,17 @@ def _rewards(train: dict[int, dict[str, float]]) -> Iterator[str]:
         means = [metrics[f"reward/{name}/mean"] for metrics in train.values()]
         yield f"{name} {min(means):.3f} to {max(means):.3f}"
     yield f"{max(metrics['reward/frac_ungraded'] for metrics in train.values()):.0%} ungraded at most"
+
+
+def _grading(train: dict[int, dict[str, float]]) -> str:
+    """What grading cost, all steps together."""
+    steps = [metrics for metrics in train.values() if "grading/seconds" in metrics]
+    seconds = sum(metrics["grading/seconds"] for metrics in steps)
+    hidden = seconds - sum(metrics["grading/seconds_exposed"] for metrics in steps)
+    late = sum(metrics["grading/num_over_budget"] for metrics in steps)
+    most = max((metrics["grading/queue_high_water"] for metrics in steps), default=0)
+    share = f"{hidden / seconds:.0%} of it while others were generated" if seconds else "no step logged any"
+    return f"{seconds:.1f} s in all, {share}; at most {most:.0f} waited at once; {late:.0f} over the budget"
 
 
 def _warnings(train: dict[int, dict[str, float]]) -> Iterator[str]:

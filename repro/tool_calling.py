@@ -7,6 +7,7 @@ python repro/tool_calling.py report --html  # table.md/.tex/.csv/.html, curves, 
 python repro/tool_calling.py report --scale paper                # tables 1 and 2, the paper's cells beside ours
 python repro/tool_calling.py plan --scale paper                  # what the paper-scale runs need
 python repro/tool_calling.py run --scale paper --launch slurm    # submits them; --dry-run writes the jobs only
+python repro/tool_calling.py run --scale paper --launch slurm --evaluate  # then BFCL of each and of the base models
 """
 
 from gdpo_nemo.report.paper import TOOL_CALLING

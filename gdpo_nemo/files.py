@@ -25,6 +25,11 @@ except ImportError:
 
 LOCK_ATTEMPTS = 10
 LINES_AT_ONCE = 1000
+REFUSED = (
+    "inline_container",
+    "iostream error",
+    "I/O error",
+)  # an OSError in the words of torch and safetensors
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
@@ -48,13 +53,31 @@ def write_json(path: Path, data: Mapping[str, Any]) -> None:
 def append_jsonl(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
     """Append rows and hand them to the operating system before returning; first drops a half-written line."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with open(path, "a+b") as handle:
+    with writing(path), open(path, "a+b") as handle:
         if handle.tell():
             handle.seek(-1, os.SEEK_END)
             if handle.read() != b"\n":
                 handle.seek(0)
                 handle.truncate(handle.read().rfind(b"\n") + 1)
         handle.write(to_jsonl(rows).encode())
+
+
+@contextlib.contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Name what the system does not let us write: by itself it tells no name when a disk is full.
+
+    Raises:
+        RunDirError: the disk is full, the file too large, or the place not ours.
+    """
+    try:
+        yield
+    except Exception as error:
+        if not (isinstance(error, OSError) or any(words in str(error) for words in REFUSED)):
+            raise
+        raise RunDirError(
+            f"{path} cannot be written: {getattr(error, 'strerror', None) or error}; what was whole before is kept. "
+            "When there is room, and the right to write there, the same command goes on"
+        ) from error
 
 
 def to_jsonl(rows: Iterable[Mapping[str, Any]]) -> str:
@@ -170,7 +193,7 @@ def is_held(path: Path) -> bool:
 def write_text(path: Path, text: str) -> None:
     """Replace a text file in one move, after it has reached the disk."""
     partial = path.with_name(path.name + ".partial")
-    with open(partial, "w", encoding="utf-8") as handle:
+    with writing(path), open(partial, "w", encoding="utf-8") as handle:
         handle.write(text)
         handle.flush()
         os.fsync(handle.fileno())

@@ -26,7 +26,17 @@ from typing import Any
 import yaml
 
 from gdpo_nemo.errors import RunDirError
-from gdpo_nemo.files import append_jsonl, hold, is_held, read_json, read_jsonl, to_jsonl, write_json, write_text
+from gdpo_nemo.files import (
+    append_jsonl,
+    hold,
+    is_held,
+    read_json,
+    read_jsonl,
+    to_jsonl,
+    write_json,
+    write_text,
+    writing,
+)
 
 METRICS = "metrics.jsonl"
 ABSENT = "(absent)"
@@ -215,8 +225,9 @@ class RunDir:
         folder.mkdir(exist_ok=True)
         partial = folder / f".partial-step{step}"
         shutil.rmtree(partial, ignore_errors=True)
-        partial.mkdir()
-        yield partial
+        with writing(partial):
+            partial.mkdir()
+            yield partial
         final = folder / f"step{step}"
         shutil.rmtree(final, ignore_errors=True)
         partial.rename(final)

@@ -1,6 +1,8 @@
+import contextlib
 import json
 import math
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -132,6 +134,63 @@ def test_a_checkpoint_that_failed_half_way_never_appears(run):
     assert run.checkpoints() == []
     run.resume_point()
     assert list((run.path / "checkpoints").iterdir()) == []
+
+
+def write_bytes(path):
+    path.write_bytes(bytes(9000))
+
+
+def write_with_torch(path):
+    import torch
+
+    torch.save({"a": torch.zeros(9000)}, path)
+
+
+def write_with_safetensors(path):
+    import torch
+    from safetensors.torch import save_file
+
+    save_file({"a": torch.zeros(9000)}, path)
+
+
+@contextlib.contextmanager
+def files_of_at_most(num_bytes):
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.parametrize("write", [write_bytes, write_with_torch, write_with_safetensors])
+def test_a_checkpoint_on_a_full_disk_is_named_and_the_one_before_stays(run, write):
+    checkpoint(run, 2)
+    with (
+        pytest.raises(RunDirError, match=r"partial-step4 cannot be written: .*the same command goes on"),
+        files_of_at_most(4000),
+        run.new_checkpoint(4) as folder,
+    ):
+        write(folder / "weights")
+    assert [step for step, _ in run.checkpoints()] == [2]
+    assert run.resume_point()[0] == 2
+
+
+def test_a_fault_of_the_program_is_not_taken_for_a_full_disk(run):
+    with pytest.raises(RuntimeError, match="out of range") as raised, run.new_checkpoint(4):
+        raise RuntimeError("index out of range")
+    assert not isinstance(raised.value, RunDirError)
+
+
+def test_a_file_on_a_full_disk_is_named_and_keeps_what_it_had(run, tmp_path):
+    write_json(tmp_path / "a.json", {"a": 1})
+    (tmp_path / "a.json.partial").symlink_to("/dev/full")
+    with pytest.raises(RunDirError, match=r"a\.json cannot be written: No space left on device"):
+        write_json(tmp_path / "a.json", {"a": 2})
+    assert read_json(tmp_path / "a.json") == {"a": 1}
+    (run.path / "metrics.jsonl").symlink_to("/dev/full")
+    with pytest.raises(RunDirError, match=r"metrics\.jsonl cannot be written: No space left on device"):
+        run.append_metrics({"step": 1})
 
 
 def test_only_the_last_checkpoints_are_kept_in_numeric_order(run):

@@ -281,7 +281,9 @@ class EvalConfig(Strict):
 class EmbeddedConfig(Strict):
     """Everything the embedded backend needs besides the ``gdpo:`` block."""
 
-    data: AnyWorld = Field(default=ToolWorld(), description="a procedural world; its kind: trips, residues or programs")
+    data: AnyWorld = Field(
+        default=ToolWorld(), description="a procedural world; its kind: trips, residues, programs or word_problems"
+    )
     model: ModelConfig = ModelConfig()
     warmup: WarmupConfig = WarmupConfig()
     train: TrainConfig = TrainConfig()

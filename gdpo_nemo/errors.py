@@ -17,6 +17,12 @@ class GdpoError(Exception):
     exit_code = 1
 
 
+def refusal(error: OSError) -> str:
+    """What the system refuses, with the name that it is about where there is one: ``runs: Permission denied``."""
+    names = [str(name) for name in (error.filename, error.filename2) if name is not None]
+    return f"{' -> '.join(names)}: {error.strerror or error}" if names else str(error)
+
+
 class InputError(GdpoError, ValueError):
     """An argument has the wrong value, shape or type."""
 

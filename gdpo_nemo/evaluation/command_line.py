@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from gdpo_nemo import provenance
-from gdpo_nemo.errors import GdpoError
+from gdpo_nemo.errors import GdpoError, refusal
 from gdpo_nemo.evaluation.benchmark import Benchmark, Number
 from gdpo_nemo.evaluation.engine import IncompleteError, Settings, evaluate, header, rescore
 from gdpo_nemo.evaluation.pacing import Pace
@@ -82,6 +82,11 @@ def execute(program: EvalProgram, arguments: Sequence[str]) -> int:
     except KeyboardInterrupt:
         print("interrupted; the same command goes on", file=sys.stderr)
         return EXIT_INTERRUPTED
+    except OSError as error:  # a place that is not ours, a file where a folder should be, a full disk
+        if "--debug" in words:
+            traceback.print_exc()
+        print(f"error: {refusal(error)}; the same command goes on", file=sys.stderr)
+        return GdpoError.exit_code
     return code
 
 

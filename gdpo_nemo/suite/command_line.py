@@ -17,7 +17,7 @@ from typing import NoReturn
 
 import gdpo_nemo
 from gdpo_nemo import tracking
-from gdpo_nemo.errors import GdpoError, UnknownNameError, UsageError
+from gdpo_nemo.errors import GdpoError, UnknownNameError, UsageError, refusal
 from gdpo_nemo.suite import evals, exhibit_commands, planning, programs, reporting, running, status
 from gdpo_nemo.suite.answer import Answer
 from gdpo_nemo.suite.commands import CLUSTER_COMMANDS, COMMANDS, LIST, TOOLS, Command, Tool
@@ -61,6 +61,11 @@ def execute(arguments: Sequence[str], experiment: Experiment | None = None) -> i
     except BrokenPipeError:  # the reader, such as head, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:  # a place that is not ours, a file where a folder should be, a full disk
+        if "--debug" in arguments:
+            traceback.print_exc()
+        print(f"error: {refusal(error)}", file=sys.stderr)
+        return GdpoError.exit_code
     return answer.exit_code
 
 

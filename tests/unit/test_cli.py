@@ -71,6 +71,16 @@ def test_the_sweep_of_math_length_is_its_methods_at_every_weight(here, capsys):
     )
 
 
+@pytest.mark.parametrize("command", ["run", "report"])
+def test_a_file_where_a_folder_should_be_is_one_line_with_its_name(command, here, capsys):
+    (here / "runs").write_text("")
+    assert execute([command, "tool_calling", "--smoke", "--out", "runs"]) != 0
+    error = capsys.readouterr().err
+    assert error.startswith("error: ") and error.count("\n") == 1 and "runs" in error
+    assert execute(["report", "table1", "--out", "runs"]) == 1
+    assert capsys.readouterr().err.startswith("error: runs/tool_calling/paper/report/table1: Not a directory")
+
+
 def test_argparse_uses_the_same_exit_code(here, capsys):
     with pytest.raises(SystemExit) as stopped:
         execute(["plan", "tool_calling", "--jobs", "0"])

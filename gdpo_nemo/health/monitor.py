@@ -57,10 +57,7 @@ RULES: dict[str, tuple[Level, rules.Rule]] = {
     "clipped": ("warn", rules.above("clip_fraction", 0.3)),
     "repeated": ("warn", rules.repeated),
 }
-DEFAULT = (
-    *("loss", "grad_norm", "lost_reward", "no_groups", "collapse", "hack", "truncated"),
-    *("gradient", "entropy"),
-)
+DEFAULT = ("loss", "grad_norm", "lost_reward", "no_groups", "collapse", "hack", "truncated", "gradient", "length")
 """Those that are on without being asked for: the 95 % interval of their false alarms on healthy runs ends below 5 %."""
 LOCAL = ("loss", "grad_norm", "lost_reward", "no_groups", "kl", "gradient_spike", "few_groups", "dominance", "clipped")
 """Those that look no farther back than ``rules.BEFORE`` rows; the others compare with the start or with the best."""

@@ -3,13 +3,13 @@
 Of the first response to each of P prompts, cut to what fits into ``MOST_CHARACTERS`` together:
 
     ngrams       sum_g c_g (c_g - 1) / ((P - 1) sum_g c_g)    c_g: prompts whose response has the word 4-gram g
-    compression  1 - C(all) / sum_p C(p)                      C: bytes after DEFLATE
+    compression  (1 - C(all) / sum_p C(p)) P / (P - 1)        C: bytes after DEFLATE
 
 ``ngrams`` is the share of a response's 4-grams that the response to another prompt has as well, over all pairs: 1 when
 all are the same, 0 when no two share one. Words are runs of letters and digits, and single other signs; a response
 of less than four is one 4-gram by itself. ``compression`` is the share of bytes that compressing the responses together
-saves over compressing each: near 1 - 1/P when all are the same. Responses that must share a format share n-grams from
-the start, so a level says little, and a change something.
+saves over compressing each, of the share 1 - 1/P that it would save if all were the same and the copies were free.
+Responses that must share a format share n-grams from the start, so a level says little, and a change something.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ def repetition(responses: Sequence[str]) -> dict[str, float]:
     counts = Counter(gram for text in texts for gram in _grams(WORD.findall(text))).values()
     together = sum(count * (count - 1) for count in counts) / ((len(texts) - 1) * sum(counts))
     saved = 1 - _size("\n".join(texts)) / sum(map(_size, texts))
-    return {"repeated/ngrams": together, "repeated/compression": max(0.0, saved)}
+    most_saved = 1 - 1 / len(texts)
+    return {"repeated/ngrams": together, "repeated/compression": min(1.0, max(0.0, saved / most_saved))}
 
 
 def _grams(words: list[str]) -> set[tuple[str, ...]]:

@@ -125,7 +125,7 @@ def test_the_action_of_a_rule_is_before_that_of_its_level(on_alarm, expected):
 
 def test_names_mean_alarms():
     assert selected(["default"]) == list(DEFAULT) and selected(["all"]) == list(RULES)
-    assert selected(["length", "default", "loss"]) == ["length", *DEFAULT]
+    assert selected(["repeated", "default", "loss"]) == ["repeated", *DEFAULT]
     assert set(typing.get_args(AlarmName)) == set(RULES)
 
 

@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from gdpo_nemo.errors import RunDirError
 from gdpo_nemo.run_dir import RunDir, RunTree
 from gdpo_nemo.suite import exhibits
 from gdpo_nemo.suite.answer import Answer
 from gdpo_nemo.suite.grid import Selection, bases, total_steps
 from gdpo_nemo.suite.programs import Program, all_programs
-from gdpo_nemo.terminal import listing, table
+from gdpo_nemo.terminal import listing, sentences, table
 
 
 def status(selection: Selection) -> Answer:
@@ -29,11 +30,16 @@ def status(selection: Selection) -> Answer:
         alarms = f"{len(row['alarms'])} alarms: gdpo monitor RUN" if row["alarms"] else ""
         lines.append([row["name"], row["state"], steps, *means, row["rewards_from"], alarms])
     text = f"{tree.path}{', under way' if under_way else ''}\n{table(lines)}"
+    if unreadable := [row["error"] for row in rows if "error" in row]:
+        text += f"\n{sentences(unreadable, '  ')}"
     return Answer(text, {"path": str(tree.path), "under_way": under_way, "runs": rows})
 
 
 def _row(name: str, run: RunDir, under_way: bool, rewards: Sequence[str]) -> dict[str, Any]:
-    state, steps, result = run.state(), run.metrics(), run.result()
+    try:
+        state, steps, result, error = run.state(), run.metrics(), run.result(), {}
+    except RunDirError as unreadable:  # the others are shown all the same
+        state, steps, result, error = "unreadable", [], None, {"error": str(unreadable)}
     words = {"missing": "not run", "started": "waiting" if under_way else "stopped"}
     alarms, halted = run.alarms(), run.halted_by()
     if halted and state == "started":
@@ -50,7 +56,7 @@ def _row(name: str, run: RunDir, under_way: bool, rewards: Sequence[str]) -> dic
         "rewards_from": source if any(value is not None for value in means.values()) else "",
         "alarms": alarms,
         "path": str(run.path),
-    }
+    } | error
 
 
 def list_programs(out: Path) -> Answer:

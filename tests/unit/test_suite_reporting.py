@@ -172,3 +172,14 @@ def test_sensitivity_over_learning_rates(call, tmp_path):
     write(tmp_path / "longer", {"gdpo": 0.9}, seeds=(0,), overrides=("embedded.train.steps=7",))
     code, output = call("report tool_calling --learning-rates longer")
     assert code == 1 and "embedded.train.steps" in output.err
+
+
+def test_status_shows_the_other_runs_beside_one_that_cannot_be_read(call, tmp_path):
+    write(tmp_path / "runs", AS_IN_THE_PAPER)
+    broken = tmp_path / "runs/tool_calling/embedded/tiny/gdpo/seed1/metrics.jsonl"
+    broken.write_text('{"step": 1\n{"step": 2}\n')
+    code, output = call("status tool_calling --json")
+    states = {row["name"]: row["state"] for row in json.loads(output.out)["runs"]}
+    assert code == 0
+    assert states["gdpo seed1"] == "unreadable" and states["gdpo seed0"] == "finished"
+    assert "metrics.jsonl line 1 is corrupt" in call("status tool_calling")[1].out.replace("\n    ", " ")

@@ -94,6 +94,7 @@ def test_cases_by_hand(name):
         ("</think>\n<answer>1</answer>", ["stray_tag"]),
         ("<think>t</think>\n<answer>1", ["unclosed_tag"]),
         ("<think>t</think>", ["missing_section"]),
+        ("<answer>1</answer>", ["missing_section"]),
         ("<think>t</think>\n<answer>1</answer><answer>2</answer>", ["extra_section"]),
         ("<answer>1</answer>\n<think>t</think>", ["section_order"]),
         ("<think>t</think> <answer>1</answer>", ["section_spacing"]),

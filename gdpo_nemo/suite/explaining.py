@@ -253,9 +253,8 @@ def _text(data: dict[str, Any], column: Column) -> str:
     blocks.append(sentences(f"claim {line}" for line in data["claims"]))
     for run in data["runs"]:
         blocks.append(f"\nrun {run['path']}: {STATE_WORDS.get(run['state'], run['state'])}")
-        shown = [(name, _short(run.get(name))) for name in ("config", "provenance", "evaluation", "benchmark", "grader",
-                                                          "sampling", "samples_per_question")]  # fmt: skip
-        blocks.append(listing(shown))
+        named = ("config", "provenance", "evaluation", "benchmark", "grader", "sampling", "samples_per_question")
+        blocks.append(listing([(name, _short(run[name], quoted=False)) for name in named if run.get(name)]))
     for sample in data["samples"]:
         blocks.append(
             f"\nsample {sample['index']} of {sample['row_id']}" + (f" ({g})" if (g := sample["group"]) else "")
@@ -268,6 +267,6 @@ def _text(data: dict[str, Any], column: Column) -> str:
     return "\n".join(filter(None, blocks))
 
 
-def _short(value: object) -> str:
-    text = "" if value is None else repr(value) if isinstance(value, str) else str(value)
+def _short(value: object, quoted: bool = True) -> str:
+    text = "" if value is None else repr(value) if quoted and isinstance(value, str) else str(value)
     return text if len(text) <= LONGEST_TEXT else f"{text[:LONGEST_TEXT]}... ({len(text)} characters)"

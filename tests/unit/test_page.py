@@ -126,6 +126,9 @@ def test_every_cell_leads_to_its_runs_and_the_same_questions_in_every_arm(spec, 
     ]
     assert {data["samples"][i]["run"] for i in trace["samples"]} == {"gdpo/seed0", "gdpo/seed1"}
     assert trace["words"].startswith("20 of 120")
+    assert ["on a terminal", f"gdpo explain embedded:tiny/gdpo/correct --experiment {spec.experiment}"] in trace[
+        "facts"
+    ]
     assert data["questions"][0]["messages"] == [["user", f"ask {data['questions'][0]['row_id']}"]]
 
 

@@ -86,6 +86,7 @@ def collect(
         questions=traced.questions,
         samples=traced.samples,
         traces=traced.traces,
+        experiment=first.experiment if first.scale == "embedded" else "",
         synthetic=first.synthetic or bool(table and table.synthetic),
     )
 

@@ -134,6 +134,7 @@ class PageDocument:
         provenance: what all runs share, and what differs.
         questions, samples: each text once.
         traces: key of a cell -> the way down.
+        experiment: its name, which ``gdpo explain`` needs for keys that several experiments have.
         synthetic: whether the runs were made up; the page says so at the top.
     """
 
@@ -152,4 +153,5 @@ class PageDocument:
     questions: tuple[Question, ...] = ()
     samples: tuple[Sample, ...] = ()
     traces: Mapping[str, Trace] = field(default_factory=dict)
+    experiment: str = ""
     synthetic: bool = False

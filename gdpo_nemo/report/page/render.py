@@ -135,7 +135,7 @@ def _data(document: PageDocument, panels: list[charts.Panel], arms: Mapping[str,
         for row in table.rows:
             for cell, column in zip(row.cells, table.columns, strict=True):
                 if cell.key in document.traces:
-                    traces[cell.key] = _trace(document.traces[cell.key], row, cell, column)
+                    traces[cell.key] = _trace(document.traces[cell.key], row, cell, column, document.experiment)
     return {
         "arms": {arm: {"colour": i, "label": document.labels.get(arm, arm)} for arm, i in arms.items()},
         "panels": [panel.readout for panel in panels],
@@ -145,9 +145,10 @@ def _data(document: PageDocument, panels: list[charts.Panel], arms: Mapping[str,
     }
 
 
-def _trace(trace: Trace, row: TableRow, cell: Cell, column: Column) -> dict[str, Any]:
+def _trace(trace: Trace, row: TableRow, cell: Cell, column: Column, experiment: str) -> dict[str, Any]:
     unit = " %" if column.unit == "%" else ""
     facts = [("cell", cell.key)]
+    facts.append(("on a terminal", f"gdpo explain {cell.key}{f' --experiment {experiment}' if experiment else ''}"))
     facts.append(("value", cell.note if cell.value is None else number(cell.value, column.digits) + unit))
     for name, interval in (("interval", cell.interval), ("band", cell.band)):
         if interval is not None:

@@ -18,6 +18,9 @@ from gdpo_nemo.backends.nemo_rl.dataset import CUT_TO, process_row  # noqa: E402
 from gdpo_nemo.backends.nemo_rl.environment import RewardActor, RewardEnvironment  # noqa: E402
 from gdpo_nemo.data.tool_world import ToolWorld  # noqa: E402
 from gdpo_nemo.models.tiny import build_tokenizer  # noqa: E402
+from gdpo_nemo.randomness import stream  # noqa: E402
+from gdpo_nemo.types import Row  # noqa: E402
+from gdpo_nemo.worlds import OF_TASK, build_prompt  # noqa: E402
 
 GDPO = {"task": "tool_calling", "task_options": {"mode": "toolrl"}}
 DATA = {
@@ -115,6 +118,16 @@ def test_a_prompt_that_does_not_fit_is_masked_and_its_length_is_true(entries, to
     made = process_row(entries[0], TaskDataSpec("x"), tokenizer, 5, 0)
     assert made["loss_multiplier"] == 0.0
     assert made["length"] == len(made["message_log"][0]["token_ids"]) == CUT_TO
+
+
+@pytest.mark.parametrize("task", OF_TASK)
+def test_every_task_has_rows_of_its_own_world(plugin, task):
+    entries = list(load_response_dataset(DATA | {"gdpo": {"task": task}}).dataset)
+    rows = [Row(**json.loads(entry["row"])) for entry in entries]
+    world = OF_TASK[task]
+    expected = next(world.rows("train", stream(0, "data", 0)))
+    assert rows[0].id == expected.id and rows[0].gold == expected.gold
+    assert entries[0]["messages"][-1]["content"] == build_prompt(world, expected).messages[-1].content
 
 
 def test_rows_are_the_same_each_time_and_differ_by_split(plugin):

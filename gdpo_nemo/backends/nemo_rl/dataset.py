@@ -19,6 +19,7 @@ from gdpo_nemo.types import Prompt, Row
 from gdpo_nemo.worlds import world_of
 
 PROCESSOR = "gdpo_rows"
+PLAIN = (str, int, float, list, tuple, dict, type(None))
 CUT_TO = 4  # tokens that stay of a prompt that does not fit; its rollouts are masked
 
 
@@ -52,10 +53,15 @@ class RowDataset(RawDataset):
 
     def _entry(self, row: Row, prompt: Prompt) -> dict[str, Any]:
         messages = [{"role": message.role, "content": message.content} for message in prompt.messages]
-        row_json = json.dumps({"id": row.id, "fields": dict(row.fields), "gold": row.gold})
+        row_json = json.dumps({"id": row.id, "fields": _plain(row.fields), "gold": row.gold})
         return {
             "messages": messages, "row": row_json, "keep_last": prompt.keep_last or 0, "task_name": self.task_name
         }  # fmt: skip
+
+
+def _plain(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """What JSON can hold of a row's fields: all of a table's. A world keeps objects there that its prompt reads."""
+    return {name: value for name, value in fields.items() if isinstance(value, PLAIN)}
 
 
 def process_row(

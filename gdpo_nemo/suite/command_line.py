@@ -266,7 +266,10 @@ def build_parser(program: str, experiment: Experiment | None, wanted: str = "") 
             own.add_argument("--gpu", default="h100", metavar="h100", help="a100, h100 (default), h200 or b200")
         if name not in CLUSTER_COMMANDS and name not in TOOLS:
             own.add_argument(
-                "--out", type=Path, metavar="DIR", help="folder of all runs (default: runs; with --smoke runs/smoke)"
+                "--out",
+                type=Path,
+                metavar="DIR",
+                help=f"folder of all runs (default: runs{'' if name == 'list' else '; with --smoke runs/smoke'})",
             )
         own.add_argument("--json", action="store_true", help="print JSON on standard output")
         own.add_argument("--debug", action="store_true", help="show the traceback of an error")

@@ -24,11 +24,17 @@ LONGEST_TEXT = 400
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """A key, and how many samples to show."""
-    parser.add_argument("key", metavar="EXHIBIT:MODEL/ARM/COLUMN", help="as in the column key of table.csv")
+    parser.add_argument(
+        "key",
+        metavar="EXHIBIT:MODEL/ARM/COLUMN",
+        help="as in the column key of table.csv, and in a cell's address on the page",
+    )
     parser.add_argument("--experiment", metavar="NAME", help="where several have an exhibit of that name (embedded)")
     parser.add_argument("--samples", type=int, default=SHOWN, metavar="N", help=f"samples to show (default: {SHOWN})")
-    parser.add_argument("--seed", type=int, default=0, help="of the choice of samples")
-    parser.add_argument("--out", type=Path, default=Path("runs"), metavar="DIR", help="folder of all runs")
+    parser.add_argument("--seed", type=int, default=0, help="of the choice of samples (default: 0)")
+    parser.add_argument(
+        "--out", type=Path, default=Path("runs"), metavar="DIR", help="folder of all runs (default: runs)"
+    )
 
 
 def answer(options: argparse.Namespace) -> Answer:

@@ -36,7 +36,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--rollouts", type=Path, nargs="+", metavar="PATH", help="recorded rollouts; sample nothing")
     add("--arm", metavar="NAME", help="of the experiment (default: gdpo, or else its first)")
     add("--model", default="tiny", help="tiny (default), a config of configs/model/, a directory, or owner/name")
-    add("--out", type=Path, default=Path("runs"), metavar="DIR", help="where the warm-up model is looked for")
+    add(
+        "--out",
+        type=Path,
+        default=Path("runs"),
+        metavar="DIR",
+        help="where the warm-up model is looked for (default: runs)",
+    )
     add("--prompts", type=_positive, default=PROMPTS, metavar="N", help=f"prompts to sample (default: {PROMPTS})")
     add("--rollouts-per-prompt", type=_positive, metavar="G", help="to sample (default: as configured); of recorded "
         "rollouts: groups of G rows that follow each other")  # fmt: skip

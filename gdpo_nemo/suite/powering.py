@@ -30,7 +30,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--spread", type=float, metavar="POINTS", help="standard deviation of one seed's difference, where nothing ran"
     )
     parser.add_argument("--model", default="tiny", help="of an embedded experiment (default: tiny)")
-    parser.add_argument("--out", type=Path, default=Path("runs"), metavar="DIR", help="folder of all runs")
+    parser.add_argument(
+        "--out", type=Path, default=Path("runs"), metavar="DIR", help="folder of all runs (default: runs)"
+    )
 
 
 def answer(options: argparse.Namespace) -> Answer:

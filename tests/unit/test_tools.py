@@ -4,8 +4,8 @@ import json
 import pytest
 
 from gdpo_nemo.suite import doctor
-from gdpo_nemo.suite.command_line import execute
-from gdpo_nemo.suite.commands import TOOLS
+from gdpo_nemo.suite.command_line import build_parser, execute
+from gdpo_nemo.suite.commands import CLUSTER_COMMANDS, COMMANDS, TOOLS
 
 
 @pytest.mark.parametrize("name", TOOLS)
@@ -58,3 +58,13 @@ def test_data_is_locked_from_a_folder_and_refused_when_it_changes(tmp_path, monk
     (tmp_path / "data/deepscaler_preview/deepscaler.json").write_text("[]")
     assert execute(["data", "verify", "math_length"]) == 1
     assert "deepscaler.json" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", [*COMMANDS, *CLUSTER_COMMANDS, "list", *TOOLS])
+def test_the_help_of_an_option_states_its_default(name):
+    [commands] = [action for action in build_parser("gdpo", None, name)._actions if action.dest == "command"]
+    for action in commands.choices[name]._actions:
+        if action.option_strings and action.default not in (None, False, [], "==SUPPRESS=="):
+            assert "default" in action.help, f"{name} {action.option_strings[-1]}: {action.help}"
+            stated = action.help % {"default": action.default}
+            assert str(action.default) in stated, f"{name} {action.option_strings[-1]}: {stated}"

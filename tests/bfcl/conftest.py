@@ -1,5 +1,6 @@
 """Environments of bfcl-eval that `make test-bfcl` builds: one with the checkers, one with all of `bfcl evaluate`."""
 
+import os
 import sys
 from pathlib import Path
 
@@ -35,6 +36,23 @@ def checkers(request):
     made = Checkers(RELEASES[request.param], interpreter(request.param))
     yield made
     made.close()
+
+
+@pytest.fixture(scope="session")
+def small_model():
+    """SmolLM2-135M-Instruct in Hugging Face format, as tests/vllm has it."""
+    from gdpo_nemo.models.pretrained import load_pretrained, save
+
+    folder = ROOT / "build" / "smollm2"
+    if not folder.exists():
+        try:
+            loaded, tokenizer = load_pretrained("smollm2")
+        except PrerequisiteError as error:
+            pytest.skip(str(error))
+        partial = folder.with_name(f"smollm2.{os.getpid()}")
+        save(loaded.bfloat16(), tokenizer, partial)
+        partial.rename(folder)
+    return str(folder)
 
 
 @pytest.fixture(scope="session")

@@ -1,5 +1,7 @@
 """From the command line to the table: a scripted model over HTTP, killed in the middle and asked again."""
 
+import csv
+import io
 import os
 import re
 import signal
@@ -15,6 +17,7 @@ from scripted_server import ScriptedServer, chat
 from gdpo_nemo.evaluation.bfcl.command_line import execute
 from gdpo_nemo.evaluation.store import EvaluationStore
 from gdpo_nemo.prompts import toolrl
+from gdpo_nemo.suite.command_line import execute as report
 
 ROOT = Path(__file__).resolve().parents[2]
 PER_CATEGORY = 2
@@ -127,3 +130,35 @@ def test_native_calls_over_http(checkers, arguments, server, tmp_path):
     values = {(row["row_id"].rsplit("_", 1)[0], row["values"]["correct"]) for row in store.scores()}
     assert values == {("live_relevance", 1.0), ("irrelevance", 0.0)}
     assert all(row["values"]["correct_format"] is None for row in store.scores())
+
+
+def test_the_small_real_model_in_this_process(checkers, small_model, tmp_path, capsys):
+    """One question of every category of single turns: dialogues would take it minutes each."""
+    categories = checkers.release.chosen(["single_turn"])
+    where = ["--environment", str(checkers.interpreter.parents[1]), "--out", str(tmp_path), "--concurrency", "1"]
+    where += ["--version", checkers.release.version, "--categories", "single_turn", "--max-tokens", "8"]
+    model = ["--model", small_model, "--engine", "transformers", "--device", "cpu"]
+    assert execute([*model, *where, "--limit", str(len(categories)), "--json"]) == 0
+    store = EvaluationStore(tmp_path / f"bfcl_{checkers.release.version}")
+    assert {row["group"] for row in store.questions()} == set(categories)
+    assert store.state() == "complete" and len(store.scores()) == len(categories)
+    capsys.readouterr()
+    assert execute([*model, *where, "--prompt", "native", "--limit", "1"]) == 3
+    assert "has no place for tools" in capsys.readouterr().err
+
+
+def test_an_evaluation_in_the_tree_of_runs_fills_its_cells_of_table_1_and_no_others(
+    checkers, arguments, tmp_path, monkeypatch, capsys
+):
+    if checkers.release.version != "v3":
+        pytest.skip("the paper's tables are of version 3")
+    monkeypatch.chdir(tmp_path)
+    tree = "runs/tool_calling/paper/qwen2.5-1.5b-instruct"
+    assert execute([*arguments[:-1], f"{tree}/gdpo/seed0/eval", "--json"]) == 0
+    capsys.readouterr()
+    assert report(["report", "table1", "--json"]) == 0
+    rows = list(csv.DictReader(io.StringIO(Path("runs/tool_calling/paper/report/table1/table.csv").read_text())))
+    filled = {(row["model"], row["arm"], row["column"]) for row in rows if row["value"]}
+    columns = ("live", "multi_turn", "non_live", "avg", "correct_format")
+    assert filled == {("qwen2.5-1.5b-instruct", "gdpo", column) for column in columns}
+    assert {row["note"] for row in rows if not row["value"]} == {"not run"} and len(rows) == 2 * 3 * len(columns)

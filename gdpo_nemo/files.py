@@ -38,7 +38,7 @@ def read_json(path: Path) -> dict[str, Any] | None:
         data: dict[str, Any] = json.loads(path.read_text("utf-8"))
     except FileNotFoundError:
         return None
-    except json.JSONDecodeError as error:
+    except ValueError as error:  # no JSON, or not even text
         raise RunDirError(f"{path} is corrupt: {error}") from error
     if not isinstance(data, dict):
         raise RunDirError(f"{path} is corrupt: it holds a {type(data).__name__}, expected an object")

@@ -96,8 +96,9 @@ class RunDir:
         try:
             data = yaml.safe_load(self._config_path.read_text("utf-8"))
         except FileNotFoundError as error:
-            raise RunDirError(f"{self.path} is not a run directory: it has no {self._config_path.name}") from error
-        except yaml.YAMLError as error:
+            missing = f"it has no {self._config_path.name}; `gdpo list` shows where runs are"
+            raise RunDirError(f"{self.path} is not a run directory: {missing}") from error
+        except (yaml.YAMLError, UnicodeDecodeError) as error:
             raise RunDirError(f"{self._config_path} cannot be read: {error}") from error
         if not isinstance(data, dict):
             raise RunDirError(f"{self._config_path} holds no mapping")

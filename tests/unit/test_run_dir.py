@@ -222,6 +222,17 @@ def test_a_corrupt_line_in_the_middle_is_named(tmp_path):
         read_jsonl(tmp_path / "rows.jsonl")
 
 
+def test_bytes_that_are_no_text_are_named_like_any_corruption(run):
+    for name, read in (
+        ("config.resolved.yaml", run.config),
+        ("result.json", run.result),
+        ("metrics.jsonl", run.metrics),
+    ):
+        (run.path / name).write_bytes(b'{"a": "\xff\xfe"}\n')
+        with pytest.raises(RunDirError, match=name):
+            read()
+
+
 def test_json_files_are_replaced_and_corruption_is_named(tmp_path):
     path = tmp_path / "a.json"
     assert read_json(path) is None

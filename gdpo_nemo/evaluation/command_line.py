@@ -119,7 +119,9 @@ def _add_model(parser: argparse.ArgumentParser) -> None:
     model.add_argument("--model", metavar="NAME", help="a Hugging Face folder or hub id, in this process")
     model.add_argument("--checkpoint", metavar="RUN@STEP", help="of a run of ours, in this process")
     server = parser.add_argument_group("at an endpoint")
-    server.add_argument("--served-model-name", "--served-name", metavar="M", help="default: the only one that the server has")
+    server.add_argument(
+        "--served-model-name", "--served-name", metavar="M", help="default: the only one that the server has"
+    )
     server.add_argument("--api-key-env", metavar="VAR", help="environment variable that holds the key")
     server.add_argument("--completions", metavar="TOKENIZER", help="ask /completions, with this tokenizer's template")
     server.add_argument("--timeout", type=_positive, default=3600.0, metavar="S", help="of one attempt (3600)")

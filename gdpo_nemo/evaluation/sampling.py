@@ -54,8 +54,8 @@ class Completion:
         text: what was said; reasoning that a server reports apart is put in front in ``<think>`` tags.
         finish_reason: ``stop``, ``length`` where the limit cut it, or another word of the server's.
         prompt_tokens: length of the conversation, None where unknown.
-        completion_tokens: length of the answer as the sampler counts it, None where unknown. Ours leave the end token
-            out; vLLM's server counts it.
+        completion_tokens: length of the answer without the end token, None where unknown. Servers that do not say
+            (``stop_reason``, as vLLM's does) whether an end token is in their count are taken at their word.
         tool_calls: in the form of the OpenAI interface, where the server read them out of the text.
     """
 

@@ -260,6 +260,27 @@ def test_empty_and_truncated_answers_are_answers(serve, run, store):
     assert (store.result()["empty"], store.result()["truncated"]) == (6, 3)
 
 
+@pytest.mark.parametrize(
+    ("choice", "tokens"),
+    [
+        ({"finish_reason": "stop", "stop_reason": None}, 7),
+        ({"finish_reason": "tool_calls", "stop_reason": None}, 7),
+        ({"finish_reason": "stop", "stop_reason": 151643}, 7),
+        ({"finish_reason": "stop", "stop_reason": "\n\n"}, 8),
+        ({"finish_reason": "length", "stop_reason": None}, 8),
+        ({"finish_reason": "stop"}, 8),
+    ],
+)
+def test_an_end_token_that_the_server_counted_is_no_part_of_the_length(choice, tokens, serve, run, store):
+    def script(body, _nth):
+        answer = json.loads(chat("6", tokens=8).body)
+        answer["choices"][0] |= choice
+        return Reply(body=json.dumps(answer).encode())
+
+    run(serve(script))
+    assert {row["length_tokens"] for row in store.generations()} == {tokens}
+
+
 def test_reasoning_that_the_server_tells_apart_is_put_in_front(serve, run, store):
     run(serve(lambda *_: chat("8", reasoning_content="2 x 4")), "--samples", "1")
     assert store.generations()[0]["response"] == "<think>\n2 x 4\n</think>\n8"

@@ -30,6 +30,7 @@ from gdpo_nemo.rewards.judge import BUSY, WRONG, check_address
 
 CONNECT_TIMEOUT_S = 30.0
 SAID = 300  # characters of an answer that a message quotes
+ENDED = {"stop", "tool_calls"}
 UNFINISHED = {"abort", "error"}  # a server that goes down says so
 OVERFLOW = re.compile(
     r"context.?(?:length|window)|maximum.{0,20}length|max_model_len|too many tokens|(?:prompt|input).{0,20}too long"
@@ -198,4 +199,17 @@ def _completion(content: bytes, params: SamplingParams) -> Completion:
         finish = "length" if (completion_tokens or 0) >= params.max_tokens else "unknown"
     if reasoning:
         text = f"<think>\n{reasoning}\n</think>\n{text}"
-    return Completion(text, str(finish), prompt_tokens, completion_tokens, tool_calls)
+    return Completion(text, str(finish), prompt_tokens, _without_end_token(completion_tokens, choice), tool_calls)
+
+
+def _without_end_token(completion_tokens: int | None, choice: Mapping[str, Any]) -> int | None:
+    """Less the end token where the server says that it counted one.
+
+    vLLM's server counts every token that it sampled, and adds ``stop_reason`` to each choice: null where an end token
+    ended the answer, a number for another stop token, a text for one of the request's ``stop`` strings, which has no
+    token of its own. Servers without that key do not tell, and their count is left as it is.
+    """
+    ended = choice.get("finish_reason") in ENDED and "stop_reason" in choice
+    if not ended or isinstance(choice["stop_reason"], str) or not completion_tokens:
+        return completion_tokens
+    return completion_tokens - 1

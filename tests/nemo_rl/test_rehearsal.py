@@ -31,11 +31,17 @@ ASYNC = (
     "policy.generation.colocated.resources.gpus_per_node=8",
     "loss_fn.use_importance_sampling_correction=true",
 )
+SIGNALS = (
+    "gdpo.rewards.format.weight={schedule: step, values: [2.0, 0.5], steps: [3]}",
+    "gdpo.rewards.correct.normalise=quantile",
+    "gdpo.quantile={window: 3, refresh: 2}",
+)
 RUNS = {
     "gdpo": ("gdpo", ()),
     "grpo": ("grpo_no_std", ("gdpo.rewards.correct.condition.on=format", "gdpo.rewards.format.weight=2.0")),
     "dynamic_sampling": ("gdpo", ("grpo.use_dynamic_sampling=true", "grpo.batch_multiplier=2")),
-    "async": ("gdpo", ASYNC),
+    "async": ("gdpo", (*ASYNC, *SIGNALS)),
+    "signals": ("gdpo", SIGNALS),
 }
 
 
@@ -93,12 +99,12 @@ def test_the_advantages_it_trains_on_are_ours_on_the_same_rollouts(name, rehears
     golds = {prompt: row for prompt, row in prompts(config)}
     files = sorted(folder.glob("logs/exp_*/train_data_step*.jsonl"))
     assert len(files) == 3
-    for file in files:
+    for step, file in enumerate(files, start=1):
         samples = [{name: value[0] for name, value in row.items() if name != "idx"} for row in read_jsonl(file)]
         rows = [golds[sample["content"][0]] for sample in samples]
         rollouts = [Rollout(row.id, 0, s["content"][1], 0) for row, s in zip(rows, samples, strict=True)]
         group_ids = torch.arange(len(samples)) // config["grpo"]["num_generations_per_prompt"]
-        expected, _ = method.advantages(method.matrix(method.score(rows, rollouts)), group_ids)
+        expected, _ = method.advantages(method.matrix(method.score(rows, rollouts)), group_ids, step=step)
         trained = torch.tensor([sample["advantages"][-1] for sample in samples], dtype=torch.float64)
         torch.testing.assert_close(trained, expected, rtol=1e-4, atol=1e-5)
     assert expected.abs().max() > 0 or name == "dynamic_sampling"

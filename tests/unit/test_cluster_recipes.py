@@ -88,7 +88,6 @@ def test_a_wrong_key_or_type_in_nemo_rls_sections_is_an_error(override, message)
     [
         "policy.generation.vllm_kwargs.compilation_config.backend=eager",
         "policy.tokenizer.chat_template_kwargs={enable_thinking: false}",
-        "env.gdpo.num_workers=4",
         "policy.hf_config_overrides={rope_scaling: {factor: 2.0}}",
         "data.train.my_own_argument=1",
         "policy.megatron_cfg.env_vars={NCCL_DEBUG: INFO}",

@@ -17,6 +17,7 @@ RUN_STATUSES: Final = (OK, ERROR, TIMEOUT, MEMORY, OUTPUT_LIMIT, COMPILE_ERROR)
 """How a program can end on one test. ``ok`` says that it ended well, not that its output is right."""
 
 MIB: Final = 1 << 20
+PATIENCE: Final = 8.0
 OUT_OF_TIME: Final = "the deadline of the caller passed"
 """The failure of a job that was wanted by a time and had not ended by then."""
 CLOSED: Final = "the sandbox was closed"
@@ -35,7 +36,8 @@ class Limits:
 
     Attributes:
         cpu_s: CPU seconds of one test; decides the verdict, so that a loaded machine does not change it.
-        wall_factor: wall-clock seconds per CPU second, the back-stop for programs that sleep.
+        wall_factor: wall-clock seconds per CPU second, the back-stop for programs that sleep. Time in which a program
+            could run and no processor was free does not count, up to ``PATIENCE`` times the limit.
         memory_mb: address space beyond the interpreter's own, and resident memory of all its processes together.
         output_mb: size of standard output, and of each file.
         files: open files.
@@ -73,6 +75,11 @@ class Limits:
         """Wall-clock seconds of one test."""
         return self.cpu_s * self.wall_factor
 
+    @property
+    def longest_s(self) -> float:
+        """Wall-clock seconds after which a test is over however loaded the machine is."""
+        return self.wall_s * PATIENCE
+
 
 @dataclass(frozen=True, slots=True)
 class Job:
@@ -103,7 +110,7 @@ class TestRun:
         value: for a call, the JSON text of what it returned; None when there is none.
         detail: what happened, for people; never a part of a verdict.
         cpu_s: CPU seconds, start-up excluded.
-        wall_s: wall-clock seconds.
+        wall_s: wall-clock seconds, without those in which no processor was free for it.
         exited: the program ended by itself through ``sys.exit`` or the like with a status other than 0.
         report: the end of what was written to the report file; nothing that can be trusted.
     """

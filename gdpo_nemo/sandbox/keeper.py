@@ -36,7 +36,7 @@ WARM_IMPORTS: Final = (
 """Imported once, before the first program, so that no test pays for them."""
 START_S: Final = 60.0
 GRACE_S: Final = 10.0
-"""Seconds beyond the wall limit after which a zygote that does not answer is ended."""
+"""Seconds beyond the longest wall time after which a zygote that does not answer is ended."""
 CLOSE_S: Final = 2.0
 SCRATCH_MB: Final = 64
 """Most that a program can keep in files at once."""
@@ -147,7 +147,7 @@ class Keeper:
         stdout, report = files[3:]
         try:
             order = {"call": job.call, "prelude": job.prelude, "limits": _numbers(limits)}
-            self._socket.settimeout(limits.wall_s + GRACE_S)
+            self._socket.settimeout(limits.longest_s + GRACE_S)
             socket.send_fds(self._socket, [json.dumps(order).encode()], files)
             answer = self._receive()
             if "failure" in answer:
@@ -183,6 +183,7 @@ def _numbers(limits: Limits) -> dict[str, float]:
     return {
         "cpu_s": limits.cpu_s,
         "wall_s": limits.wall_s,
+        "longest_s": limits.longest_s,
         "memory": limits.memory_mb * MIB,
         "output": int(limits.output_mb * MIB),
         "files": limits.files,

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -184,6 +187,25 @@ def test_endless_recursion_is_an_error(pool: LocalPool) -> None:
     assert run(pool, "def f(): return f()\nf()", limits=Limits()).status == "error"
 
 
+@pytest.mark.parametrize("mode", [isolation.FULL, isolation.LANDLOCK_SECCOMP])
+def test_waiting_for_a_processor_is_no_part_of_the_wall_time(mode: str) -> None:
+    """Eight busy processes on the only core: 0.1 s of CPU time takes longer than the half second that it may last."""
+    allowed = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(allowed)})
+    busy = [sys.executable, "-c", "import time\nend = time.monotonic() + 60\nwhile time.monotonic() < end: pass"]
+    others = [subprocess.Popen(busy, start_new_session=True) for _ in range(8)]
+    try:
+        with LocalPool(1, mode=mode) as pool:
+            source = "import time\nwhile time.process_time() < 0.1: pass\nprint('done')"
+            made = run(pool, source, limits=Limits(cpu_s=0.5, wall_factor=1.0))
+    finally:
+        os.sched_setaffinity(0, allowed)
+        for other in others:
+            other.kill()
+            other.wait()
+    assert (made.status, made.stdout) == ("ok", b"done\n")
+
+
 def test_processes_share_one_memory_limit(pool: LocalPool) -> None:
     if not pool.can_fork:
         pytest.skip("no processes in this mode")
@@ -218,7 +240,12 @@ def test_a_zygote_that_is_lost_every_time_is_a_failure(monkeypatch: pytest.Monke
 
     def kill_first(keeper: Keeper, *arguments: object) -> object:
         lost.append(keeper.pid)
-        os.kill(keeper.pid, signal.SIGKILL)
+        halves = [os.pidfd_open(pid) for pid in (keeper.pid, *descendants(keeper.pid))]
+        for half in halves:
+            signal.pidfd_send_signal(half, signal.SIGKILL)
+        for half in halves:  # each is readable when its process is dead
+            select.select([half], [], [])
+            os.close(half)
         return run(keeper, *arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(Keeper, "run", kill_first)

@@ -99,6 +99,8 @@ class Zygote:
         self.layers = isolate(config, sock)
         self._own_pids = bool(config["namespaces"])
         self._filtered = bool(config["seccomp"])
+        self._counts_all = self._own_pids or self._filtered
+        """Whether the CPU time of all that a program starts is counted, so that it cannot starve itself for free."""
         self._scratch, self._scratch_bytes = os.getcwd(), config["scratch_mb"] << 20
         self._proc = self._own_pids and os.path.exists("/proc/self/statm")
         # Not os.fork, whose work in the child (a new seed for random, hooks of threading) costs more than all the rest.
@@ -169,9 +171,10 @@ class Zygote:
             stopped = self._wait(pid, limits)
         finally:
             self._kill(pid)
+            starved_s = _starved_s(pid)
             _, status, usage = os.wait4(pid, 0)
             self._reap()
-        wall_s = time.monotonic() - started
+        wall_s = max(time.monotonic() - started - starved_s, 0.0)
         if not self._ready[0]:
             return {"failure": f"the isolation of a program failed (wait status {status})"}
         signalled = os.WIFSIGNALED(status)
@@ -201,9 +204,11 @@ class Zygote:
     def _wait(self, pid: int, limits: dict[str, float]) -> str | None:
         """Wait for the end of a program; what made it necessary to end it, if anything.
 
-        Its wall time counts from when its isolation is seen to stand, so that a loaded machine spends none of it.
+        Its wall time counts from when its isolation is seen to stand, and without the time in which no processor was
+        free for it, so that a loaded machine spends none of it.
         """
-        began, deadline = False, time.monotonic() + START_S
+        began, deadline, starved_s = False, time.monotonic() + START_S, 0.0
+        longest = deadline
         watched = os.pidfd_open(pid)
         try:
             poll = select.poll()
@@ -212,10 +217,9 @@ class Zygote:
             left_s = limits["cpu_s"]
             while True:
                 if not began and self._ready[0]:
-                    began, deadline = True, time.monotonic() + limits["wall_s"]
-                left_ms = (deadline - time.monotonic()) * 1000
-                if left_ms <= 0:
-                    return "wall"
+                    began, deadline, starved_s = True, time.monotonic() + limits["wall_s"], _starved_s(pid)
+                    longest = time.monotonic() + limits["longest_s"]
+                left_ms = max((deadline - time.monotonic()) * 1000, 0.0)
                 events = dict(poll.poll(math.ceil(min(left_ms, max(left_s * 1000, 1), TICK_MS))))
                 if watched in events:
                     return None
@@ -231,6 +235,11 @@ class Zygote:
                     return "memory"
                 if not self._own_pids and leftovers.size(self._scratch) > self._scratch_bytes:
                     return "scratch"
+                if not left_ms:
+                    more_s = _starved_s(pid) - starved_s if self._counts_all else 0.0
+                    if more_s < TICK_MS / 1000 or deadline >= longest:
+                        return "wall"
+                    deadline, starved_s = min(deadline + more_s, longest), starved_s + more_s
         finally:
             os.close(watched)
 
@@ -273,6 +282,15 @@ class Zygote:
         except OSError:
             return False
         return True
+
+
+def _starved_s(pid: int) -> float:
+    """Seconds in which a program could run and no processor was free for it; 0 where the kernel does not say."""
+    try:
+        with open(f"/proc/{pid}/schedstat", encoding="ascii") as handle:
+            return int(handle.read().split()[1]) / 1e9
+    except (OSError, IndexError):
+        return 0.0
 
 
 def main() -> None:

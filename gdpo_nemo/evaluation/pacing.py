@@ -62,6 +62,9 @@ class Pacer:
             try:
                 return await request()
             except TransientError as error:
+                task = asyncio.current_task()
+                if task is not None and task.cancelling():  # a library made a broken connection of an interruption
+                    raise asyncio.CancelledError from error
                 error.attempts = attempt + 1
                 if attempt == self.pace.retries:
                     raise

@@ -202,6 +202,28 @@ def test_only_what_may_pass_is_tried_again():
     assert attempts(RejectedError("no"), 3) == attempts(PrerequisiteError("key"), 3) == 1
 
 
+def test_an_interruption_that_a_library_takes_for_a_broken_connection_is_not_retried():
+    asked = []
+
+    async def request():
+        asked.append(1)
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            raise TransientError("broke off", kind="broken") from None
+
+    async def interrupted():
+        call = asyncio.create_task(Pacer(Pace(backoff_s=0.0), 0).call(request, "a"))
+        while not asked:
+            await asyncio.sleep(0)
+        call.cancel()
+        await call
+
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(interrupted())
+    assert asked == [1]
+
+
 def test_a_limit_per_minute_spaces_the_starts():
     async def starts():
         pacer, loop = Pacer(Pace(requests_per_minute=3000), 0), asyncio.get_running_loop()

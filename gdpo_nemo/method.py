@@ -70,6 +70,12 @@ class Method:
         self.ranges = {name: ranges[name] for name in self.names}
         check_conditions(self.names, self.conditions, ranges=self.ranges)
         check_options(config)
+        for name in config.families:
+            if name in self.scored:
+                raise ConfigError(
+                    f"gdpo.families.{name} is called like a reward, whose numbers are logged as well; "
+                    "give it another name"
+                )
         self.signals = self._signals(specs)
 
     def _signals(self, specs: Mapping[str, RewardConfig]) -> Signals:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gdpo_nemo.config import GdpoConfig
+from gdpo_nemo.config import DEFAULT_ALARMS, GdpoConfig
 from gdpo_nemo.data.table import GOLD
 from gdpo_nemo.errors import ConfigError
 from gdpo_nemo.signals.quantile import Quantile
@@ -40,6 +40,8 @@ def _problems(config: GdpoConfig) -> Iterator[str]:
             if config.amplification_cap is not None and not config.batch_norm:
                 yield "amplification_cap bounds GDPO's batch step, which batch_norm=false leaves out; drop one of them"
         case "grpo":
+            if config.kl_in_reward and "kl_in_reward" in config.rewards:
+                yield "rewards.kl_in_reward has the name under which gdpo.kl_in_reward is logged; give yours another"
             if not config.batch_norm:
                 yield "batch_norm=false belongs to method gdpo; GRPO has no batch step"
             if config.amplification_cap is not None:
@@ -50,6 +52,13 @@ def _problems(config: GdpoConfig) -> Iterator[str]:
             yield from _problems_of_preference(config)
     if config.quantile != Quantile() and not any(spec.normalise for spec in config.rewards.values()):
         yield "quantile says how windows move, and no reward has normalise: quantile; give it to one, or drop this"
+    on = {*config.monitor.alarms, *(DEFAULT_ALARMS if "default" in config.monitor.alarms else ())}
+    for name, action in config.monitor.on_alarm.items():
+        if not on & {name, "all"} and name not in ("warn", "checkpoint", "stop"):
+            yield (
+                f"monitor.on_alarm.{name}={action} says what the alarm {name} does, and it is not on; add it to "
+                "gdpo.monitor.alarms, or drop this"
+            )
     fields = GdpoConfig.model_fields
     foreign = {"preference"} if config.method != "preference" else fields.keys() - OF_PREFERENCE
     for key in fields:
@@ -64,5 +73,7 @@ def _problems_of_preference(config: GdpoConfig) -> Iterator[str]:
                 f"rewards.{name}: method preference ranks the values of a reward with a fixed weight; leave normalise "
                 "out and give weight a number"
             )
+    if config.rewards and all(spec.weight == 0 for spec in config.rewards.values()):
+        yield "rewards have weight 0, all of them, so no response is better than another; give one a weight"
     if config.preference.anchors == "gold" and config.data is not None and GOLD not in config.data.columns:
         yield "preference.anchors=gold needs reference answers: name their column with gdpo.data.columns.gold"

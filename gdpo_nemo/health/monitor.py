@@ -34,6 +34,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from gdpo_nemo.config import DEFAULT_ALARMS
 from gdpo_nemo.errors import UnknownNameError
 from gdpo_nemo.health import rules
 from gdpo_nemo.health.rules import Series
@@ -57,8 +58,7 @@ RULES: dict[str, tuple[Level, rules.Rule]] = {
     "clipped": ("warn", rules.above("clip_fraction", 0.3)),
     "repeated": ("warn", rules.repeated),
 }
-DEFAULT = ("loss", "grad_norm", "lost_reward", "no_groups", "collapse", "hack", "truncated", "gradient", "length")
-"""Those that are on without being asked for: the 95 % interval of their false alarms on healthy runs ends below 5 %."""
+DEFAULT = DEFAULT_ALARMS
 LOCAL = ("loss", "grad_norm", "lost_reward", "no_groups", "kl", "gradient_spike", "few_groups", "dominance", "clipped")
 """Those that look no farther back than ``rules.BEFORE`` rows; the others compare with the start or with the best."""
 CHECKPOINT = re.compile(r"step_?(\d+)")

@@ -6,11 +6,12 @@ import typing
 import pytest
 
 from gdpo_nemo.config import AlarmName, GdpoConfig
-from gdpo_nemo.errors import RunHaltedError, UnknownNameError
+from gdpo_nemo.errors import ConfigError, RunHaltedError, UnknownNameError
 from gdpo_nemo.files import read_jsonl
 from gdpo_nemo.health.following import Monitor, accept, action, log_for, selected
 from gdpo_nemo.health.monitor import DEFAULT, LOCAL, RULES, alarms
 from gdpo_nemo.health.rules import Series
+from gdpo_nemo.method import Method
 from gdpo_nemo.run_dir import RunDir
 
 STEPS = 200
@@ -19,6 +20,10 @@ OWN = {name: {"fn": "math:floor", "range": [-3.0, 3.0]} for name in ("format", "
 
 def block(**monitor):
     return GdpoConfig.model_validate({"rewards": OWN, "monitor": monitor})
+
+
+def tools(**monitor):
+    return GdpoConfig.model_validate({"task": "tool_calling", "monitor": monitor})
 
 
 def rows(**changes):
@@ -121,6 +126,24 @@ def test_a_run_that_goes_on_before_the_alarm_is_stopped_by_it_again(run):
 )
 def test_the_action_of_a_rule_is_before_that_of_its_level(on_alarm, expected):
     assert tuple(action(rule, on_alarm) for rule in ("collapse", "entropy", "loss")) == expected
+
+
+@pytest.mark.parametrize("alarms", [["default"], [], ["hack", "loss"]])
+def test_an_action_of_an_alarm_that_is_off_is_refused(alarms):
+    with pytest.raises(ConfigError, match=r"gdpo\.monitor\.on_alarm\.kl=stop .*add it to gdpo\.monitor\.alarms"):
+        Method(tools(alarms=alarms, on_alarm={"kl": "stop"}))
+
+
+@pytest.mark.parametrize(
+    "monitor",
+    [
+        {"alarms": ["default", "kl"], "on_alarm": {"kl": "stop", "collapse": "warn"}},
+        {"alarms": ["all"], "on_alarm": {"repeated": "stop"}},
+        {"alarms": [], "on_alarm": {"warn": "checkpoint"}},
+    ],
+)
+def test_an_action_of_a_level_or_of_an_alarm_that_is_on_is_taken(monitor):
+    assert Method(tools(**monitor))
 
 
 def test_names_mean_alarms():

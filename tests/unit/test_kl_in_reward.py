@@ -112,3 +112,10 @@ def test_gdpo_has_none_and_a_missing_kl_is_no_zero():
         advantages(kl_B=None, kl_in_reward=0.001)
     with pytest.raises(ConfigError, match="greater than or equal to 0"):
         method(kl_in_reward=-0.001)
+
+
+def test_a_reward_of_ones_own_is_not_called_like_the_penalty():
+    rewards = {"kl_in_reward": {"fn": "operator:add", "range": [0, 1]}}
+    assert method(rewards=rewards)
+    with pytest.raises(ConfigError, match=r"gdpo\.rewards\.kl_in_reward has the name under which"):
+        method(rewards=rewards, kl_in_reward=0.001)

@@ -252,6 +252,13 @@ def test_the_other_methods_refuse_its_options(name):
         method(method=name, preference={"beta": 0.2})
 
 
+def test_rewards_of_which_none_counts_are_refused_before_a_run():
+    none = {name: {"weight": 0} for name in ("format", "correct")}
+    with pytest.raises(ConfigError, match=r"gdpo\.rewards have weight 0, all of them"):
+        method(method="preference", rewards=none)
+    assert method(method="preference", rewards=none | {"correct": {"weight": -1}})
+
+
 def test_anchors_need_reference_answers():
     columns = {"gold": "answer"}
     for data in (own_data(columns), None):

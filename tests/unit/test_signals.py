@@ -301,7 +301,7 @@ def test_the_weight_of_a_family_follows_a_schedule_and_is_logged():
     [
         ({"f": []}, InputError, "family 'f' has no rewards"),
         ({"f": ["correkt"]}, UnknownNameError, "Did you mean 'correct'"),
-        ({"correct": ["format"]}, InputError, "called like a reward"),
+        ({"correct": ["format"]}, ConfigError, r"gdpo\.families\.correct is called like a reward"),
         ({"f": ["format"], "g": ["format"]}, InputError, "in family 'f' and again in 'g'"),
         ({"f": ["format", "format"]}, InputError, "once is all"),
     ],
@@ -309,6 +309,11 @@ def test_the_weight_of_a_family_follows_a_schedule_and_is_logged():
 def test_families_that_cannot_be_formed_are_refused(families, error, words):
     with pytest.raises(error, match=words):
         method(families=families)
+
+
+def test_a_family_is_not_called_like_a_reward_that_is_only_logged():
+    with pytest.raises(ConfigError, match=r"gdpo\.families\.correct is called like a reward"):
+        method(rewards={"format": {}}, families={"correct": ["format"]})
 
 
 # ---- together

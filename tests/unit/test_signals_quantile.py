@@ -70,6 +70,22 @@ def test_between_refreshes_the_same_values_count():
     assert places(seen, [5, -5]) == [pytest.approx(15 / 18), pytest.approx(3 / 18)]  # -5 -5 -5 0 0.5 1 5 5 5
 
 
+def test_a_method_moves_its_windows_as_configured():
+    def second(earlier, now, **quantile):
+        """Advantages of a second batch of one prompt, on ``correct`` alone."""
+        made, group = method(quantile=quantile), torch.zeros(3).long()
+        for values in (earlier, now):
+            rewards = torch.cat([column(0, 0, 0), column(*values)], dim=1)
+            advantages, _ = made.advantages(rewards, group)
+        return advantages.tolist()
+
+    low, spread, high = (0.1, 0.2, 0.3), (0, 0.5, 1), (1, 2, 3)
+    assert second(low, spread, window=1)[1] == pytest.approx(0)
+    assert second(low, spread, window=2)[1] > 0.1
+    assert second(low, high, refresh=1)[2] > 0.1
+    assert second(low, high, refresh=2) == [0, 0, 0]
+
+
 def test_rounding_is_no_rank_and_missing_values_are_in_no_window():
     noisy = [0.1 + 0.2, 0.3, 0.3 * (1 + 1e-9), math.nan]
     assert places(windows(), noisy)[:3] == [0.5] * 3

@@ -16,7 +16,8 @@ _MOST_WORDS: Final = 8
 _JOINERS = re.compile(r"\\text\s*\{[\s,;]*(and|or|,)[\s,;]*\}|\\(?:lor|vee)(?![a-z])|\\(?:land|wedge)(?![a-z])|[,;]")
 _WORDS_JOIN = re.compile(r"(?<=[\s\d)}])(?:and|or)(?=[\s\d(\\])")
 _CHOICE = re.compile(
-    r"(?:\\text\s*\{\s*\(([A-J])\)\s*\}|\\text\s*\{\s*([A-J])[.):]\s*\}|\(\\text\{([A-J])\}\)|\(([A-J])\))\s*:?(.*)",
+    r"(?:\\text\s*\{\s*\(([A-J])\)\s*\}|\\text\s*\{\s*([A-J])[.):]\s*\}|\(\\text\{([A-J])\}\)|\(([A-J])\)"
+    r"|([A-J])[.)](?=\s))\s*:?(.*)",
     re.DOTALL,
 )
 _STRICT_NAME = re.compile(
@@ -25,6 +26,10 @@ _STRICT_NAME = re.compile(
 )
 _LOOSE_NAME = re.compile(r"[a-zA-Z\s\\'|()_{},]+\d?\}?|\\angle.*")
 _WORD = re.compile(r"(?<![a-zA-Z\\])[a-zA-Z]{3,}(?![a-zA-Z])")
+_BASES: Final = {
+    name: str(number)
+    for number, name in enumerate(("two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"), start=2)
+} | {"sixteen": "16"}
 _VECTOR = re.compile(r"\\begin\s*\{([bp]?matrix|array)\}(?:\s*\{[clr|\s]*\})?(.*)\\end\s*\{\1\}", re.DOTALL)
 
 
@@ -41,10 +46,11 @@ def _read(text: str, depth: int) -> Answer:
         r"^(?:\\approx|\\sim(?:eq)?|\\doteq|\\equiv|\\therefore|\\implies|\\Rightarrow|=|:)\s*", "", text
     ).strip()
     text = re.sub(r"^\\text\s*\{[^{}\d]*(?:\bis|\bare|:|=)\s*\}\s*(?=.)", "", text)
-    choice = _choice(text, depth)
+    text = re.sub(r"^\\text\s*\{\s*(?:about|around|approximately|roughly|exactly)\s*\}\s*(?=.)", "", text)
+    parts, joiners = _split(text)
+    choice = None if any(_CHOICE.fullmatch(part) for part in parts[1:]) else _choice(text, depth)
     if choice is not None:
         return choice
-    parts, joiners = _split(text)
     if len(parts) > _MOST_ITEMS:
         return Prose()
     if len(parts) > 1:
@@ -55,9 +61,13 @@ def _read(text: str, depth: int) -> Answer:
 def _choice(text: str, depth: int) -> Choice | None:
     found = _CHOICE.fullmatch(text)
     if found:
-        letter = next(group for group in found.groups()[:4] if group)
-        rest = found[5].strip()
-        if rest.startswith(("+", "-", "*", "/", "^", "=", "!")):
+        letter = next(group for group in found.groups()[:5] if group)
+        rest = found[6].strip()
+        if (
+            rest.startswith(("+", "-", "*", "/", "^", "=", "!"))
+            or _JOINERS.match(rest)
+            or re.match("(?:and|or) ", rest)
+        ):
             return None
         return Choice(letter, _read(rest, depth + 1) if rest else None)
     bare = re.fullmatch(r"\\text\s*\{\s*([A-J])\s*\}", text)
@@ -239,7 +249,7 @@ def _enclosed(text: str, levels: list[tuple[str, int]], depth: int) -> Answer | 
         return None
     parts = cut_at(inner, outside, "[,;]")
     if len(parts) == 1:
-        return _read(inner, depth + 1) if opening + closing == "()" else None
+        return _read(inner, depth + 1) if opening + closing == "()" or _VECTOR.fullmatch(inner) else None
     items = [_read(part, depth + 1) for part in parts]
     if len(items) == 2 and opening + closing != "()":
         return Interval(items[0], items[1], opening == "[", closing == "]")
@@ -276,9 +286,9 @@ def _end(text: str) -> Answer:
     if percent:
         return Leaf(percent[1].strip(), percent=True)
     text, unit = split_unit(text)
-    based = re.fullmatch(r"([\dA-F]+)_\s*\{?\s*(?:\\text\s*\{)?\s*(\d{1,2}|two|eight)\s*\}*", text)
-    if based:
-        return Leaf(based[1], unit, base=based[2])
+    based = re.fullmatch(r"([\dA-F]+)_\s*\{?\s*(?:\\text\s*\{)?\s*(\d{1,2}|[a-z]+)\s*\}*", text)
+    if based and (based[2].isdigit() or based[2] in _BASES):
+        return Leaf(based[1], unit, base=_BASES.get(based[2], based[2]))
     if unit is None and len(_WORD.findall(re.sub(r"\\text\{[^{}]*\}", "", text))) > 2:
         return Prose()
     return Leaf(text, unit)

@@ -118,7 +118,7 @@ def _text(answer: Leaf | Phrase) -> str:
 def _named(gold: Answer, answer: Answer, ends: Ends, relations: Relations) -> Verdict:
     if isinstance(gold, Named) and isinstance(answer, Named):
         if not _same_name(gold.name, answer.name):
-            return False
+            return _turned_round(gold, answer, relations)
         return compare(gold.value, answer.value, ends, relations)
     if isinstance(answer, Relation) and isinstance(gold, Named):
         whole = _as_relation(gold)
@@ -129,6 +129,14 @@ def _named(gold: Answer, answer: Answer, ends: Ends, relations: Relations) -> Ve
     one = gold.value if isinstance(gold, Named) else gold
     other = answer.value if isinstance(answer, Named) else answer
     return compare(one, other, ends, relations)
+
+
+def _turned_round(gold: Named, answer: Named, relations: Relations) -> Verdict:
+    """Whether these are as x = 2y and y = x/2: assignments to different names, each of which the other one mentions."""
+    one, other = _as_relation(gold), _as_relation(answer)
+    if one is None or other is None or gold.name not in key(other.sides[1]) or answer.name not in key(one.sides[1]):
+        return False
+    return relations(one, other)
 
 
 def _same_name(one: str, other: str) -> bool:
@@ -218,12 +226,16 @@ def _one_or_several(gold: Answer, answer: Answer, ends: Ends, relations: Relatio
         if len(group.items) == 1 and group.kind in ("set", "union", "list"):
             one = group.items[0]
             return compare(one, other, ends, relations) if is_gold else compare(other, one, ends, relations)
-        if group.kind == "ratio" and len(group.items) == 2 and isinstance(other, Leaf) and r"\frac" in other.text:
+        if group.kind == "ratio" and len(group.items) == 2 and isinstance(other, Leaf) and "/" in _slashed(other):
             terms = [number(item.text) for item in group.items if isinstance(item, Leaf)]
             value = number(other.text)
             if len(terms) == 2 and value and terms[0] and terms[1] and terms[1].value:
                 return terms[0].value == value.value * terms[1].value
     return False
+
+
+def _slashed(leaf: Leaf) -> str:
+    return leaf.text.replace(r"\frac", "/")
 
 
 def _in_order_of_names(gold: Group, answer: Group) -> bool:
@@ -249,7 +261,8 @@ def _ratios(gold: Group, answer: Group, ends: Ends, relations: Relations) -> Ver
     ]
     ones, others = ([term.value for term in side if term is not None and term.value] for side in terms)
     clock = any(isinstance(item, Leaf) and re.fullmatch(r"0\d", item.text) for item in (*gold.items, *answer.items))
-    if not clock and len(ones) == len(others) == len(gold.items):
+    units = any(isinstance(item, Leaf) and item.unit and item.unit.kind for item in (*gold.items, *answer.items))
+    if not clock and not units and len(ones) == len(others) == len(gold.items):
         return all(one * others[0] == other * ones[0] for one, other in zip(ones, others, strict=True))
     pairs = zip(gold.items, answer.items, strict=True)
     return _all(compare(one, other, ends, relations) for one, other in pairs)

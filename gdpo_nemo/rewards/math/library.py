@@ -26,6 +26,8 @@ _DIGITS: Final = 60
 _AGREE: Final = 45
 _AGREE_AT_POINTS: Final = 25
 _POINTS: Final = ((7, 5), (11, 3), (-3, 7), (13, 11), (-17, 6), (5, 19), (-23, 4), (2, 3))
+_FAR_POINTS: Final = ((6, 1), (17, 1), (58, 1), (143, 2), (1001, 1), (-40, 1), (4097, 1))
+"""Where floors and ceilings, which are all alike near 0, differ."""
 
 
 class UnreadableGoldError(Exception):
@@ -174,7 +176,8 @@ def _samples(*expressions: Any) -> list[tuple[Any, ...]] | None:
 
     symbols = sorted(set().union(*(expression.free_symbols for expression in expressions)), key=str)
     samples, real = [], []
-    for up, down in _POINTS:
+    steps = any(expression.has(sympy.floor, sympy.ceiling, sympy.Mod) for expression in expressions)
+    for up, down in _POINTS + _FAR_POINTS if steps else _POINTS:
         place = {symbol: sympy.Rational(up + 2 * index, down + index) for index, symbol in enumerate(symbols)}
         try:
             values = tuple(_value(expression.subs(place), 2 * _AGREE_AT_POINTS) for expression in expressions)
@@ -243,6 +246,18 @@ _UNREAD: Final = (
 )
 
 
+_DIVISOR = re.compile(r"\\(?:gcd|lcm)\s*\(([^()]*[a-zA-Z][^()]*)\)")
+
+
+def _as_symbol(found: re.Match[str]) -> str:
+    """A divisor of unknown numbers as a symbol of its own: SymPy takes letters for prime to each other."""
+    written = re.sub(r"\s", "", found.group()).encode().hex()
+    return rf"\mathrm{{{written.translate(_LETTERS)}}}"
+
+
+_LETTERS: Final = str.maketrans("0123456789abcdef", "ghjklmnopqrstuvw")
+
+
 @lru_cache(maxsize=512)
 def _expression(text: str) -> Any:
     """What the library reads in some clean text, exact numbers in place of floats. None when it reads nothing.
@@ -252,6 +267,7 @@ def _expression(text: str) -> Any:
     import sympy
     from latex2sympy2_extended.latex2sympy2 import ConversionConfig, latex2sympy
 
+    text = _DIVISOR.sub(_as_symbol, text)
     for pattern, replacement in _UNREAD:
         text = pattern.sub(replacement, text)
     try:
@@ -265,6 +281,7 @@ def _expression(text: str) -> Any:
             expression = expression.doit()
         exact = {value: sympy.Rational(str(value)) for value in expression.atoms(sympy.Float)}
         exact[sympy.EulerGamma] = sympy.Symbol("gamma")
+        exact |= {rate: sympy.Symbol(str(rate)) for rate in expression.atoms(sympy.Derivative) if rate.expr.is_Symbol}
         if not expression.has(sympy.Sum, sympy.Product):
             exact |= {sympy.Symbol("i"): sympy.I, sympy.Symbol("e"): sympy.E}
         expression = expression.xreplace(exact)

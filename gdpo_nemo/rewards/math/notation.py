@@ -29,6 +29,7 @@ _RENAMED: Final[dict[str, str]] = {
     name: replacement
     for names, replacement in (
         ("displaystyle textstyle scriptstyle limits middle big Big bigg Bigg bigl bigr Bigl Bigr biggl biggr", ""),
+        ("underline uline bf rm it", ""),
         ("quad qquad thinspace enspace", " "),
         ("mathrm mathbf mathit mathsf textbf textit textrm textsf texttt textnormal mbox hbox operatorname boldsymbol"
          " bm emph bold mathnormal", r"\text"),
@@ -68,6 +69,9 @@ _RULES: Final[tuple[tuple[str, re.Pattern[str], str], ...]] = tuple(
         ("\\", r"\\(?:left|right)(?![a-zA-Z])\s*\.?", ""),
         ("\\", r"\\(?:phantom|vphantom|hphantom|label|tag|hspace)\*?\{[^{}]*\}", ""),
         ("\\", r"(?<=\d)(?:\\[,;:! ]|,\\[!,]\s?)(?=\d{3}(?!\d))", ""),
+        ("color", r"\\(?:text)?color\s*\{[^{}]*\}", ""),
+        ("]", r"(^|\\(?:cup|cap|in)(?![a-zA-Z])|=)\s*\](?=.)", r"\1("),  # ]a,b[ is the open interval
+        ("[", r"(?<=.)\[\s*(?=$|\\cup|\\cap)", ")"),
         ("~", r"~", " "),
         ("{", r"(?<=\d)(?:\{,\}|\{\\,\})(?:\\!)?(?=\d{3}(?!\d))", ""),
         ("{", r"\{,\}", ","),
@@ -79,6 +83,11 @@ _RULES: Final[tuple[tuple[str, re.Pattern[str], str], ...]] = tuple(
         ("thousand", r"(?<=\d)\s*(?:\\text\s*\{\s*)?\bthousand\b\s*\}?", r"*10^{3}"),
         ("illion", r"(?<=\d)\s*(?:\\text\s*\{\s*)?\bmillion\b\s*\}?", r"*10^{6}"),
         ("illion", r"(?<=\d)\s*(?:\\text\s*\{\s*)?\bbillion\b\s*\}?", r"*10^{9}"),
+        ("trillion", r"(?<=\d)\s*(?:\\text\s*\{\s*)?\btrillion\b\s*\}?", r"*10^{12}"),
+        ("hundred", r"(?<=\d)\s*(?:\\text\s*\{\s*)?\bhundred\b\s*\}?", r"*10^{2}"),
+        ("dozen", r"(?<=\d)\s*(?:\\text\s*\{\s*)?\bdozen\b\s*\}?", r"*12"),
+        ("squared", r"(?<=\d)\s*(?:\\text\s*\{\s*)?\bsquared\b\s*\}?", r"^{2}"),
+        ("cubed", r"(?<=\d)\s*(?:\\text\s*\{\s*)?\bcubed\b\s*\}?", r"^{3}"),
         ("$", r"\\\$|\\text\{\s*\\?\$\s*\}", "¤"),
         ("$", r"\$", ""),
         ("%", r"\\%|\\text\{\s*\\?%\s*\}", "%"),
@@ -94,12 +103,14 @@ _RULES: Final[tuple[tuple[str, re.Pattern[str], str], ...]] = tuple(
         ("", rf"(?<![a-zA-Z\\])({_FUNCTIONS})(?![a-zA-Z])", r"\\\1 "),
         ("sqrt", r"(?<![a-zA-Z\\])sqrt(?![a-zA-Z])", r"\\sqrt"),
         ("", r"(?<![a-zA-Z\\])(?:infinity|oo)(?![a-zA-Z])", r"\\infty "),
+        (r"\text", r"\\text\s*\{\s*([+-]?\s*\\infty)\s*\}", r"\1 "),
         ("", r"(\d\.?)[eE]([+-]?\d{1,4})(?![\d.a-zA-Z^])", r"\1*10^{\2}"),
         ("/", r"(?<![\w.,/^\\}])(\d+)\s+(\d+)\s*/\s*(\d+)(?![\w.])", r"\1\\frac{\2}{\3}"),
         ("{", r"([\^_])\s*\{\s*([+-]?[a-zA-Z\d])\s*\}", r"\1{\2}"),
         (r"\frac", r"\\frac\s*([a-zA-Z\d])\s*\{", r"\\frac{\1}{"),
         (r"\frac", r"\\frac\s*([a-zA-Z\d])\s*([a-zA-Z\d])", r"\\frac{\1}{\2}"),
         (r"\frac", r"\\frac\s*(\{[^{}]*\})\s*([a-zA-Z\d])", r"\\frac\1{\2}"),
+        (r"\choose", r"\{([^{}\\]+)\\choose(?![a-zA-Z])([^{}\\]+)\}", r"\\binom{\1}{\2}"),
         (r"\binom", r"\\binom\s*(\d)\s*(\d)", r"\\binom{\1}{\2}"),
         (r"\sqrt", r"\\sqrt\s*(\[[^\[\]]*\])?\s*(\d+(?:\.\d+)?|[a-zA-Z]|\\(?:pi|theta|alpha|beta)(?![a-z]))",
          r"\\sqrt\1{\2}"),
@@ -109,6 +120,7 @@ _RULES: Final[tuple[tuple[str, re.Pattern[str], str], ...]] = tuple(
 )  # fmt: skip
 """What has to be in a text, for a pattern to be tried on it; the pattern; what takes its place. In this order."""
 
+_WORDS = re.compile(r"\\text\s*\{([^{}]*[a-zA-Z]\s*,\s*[a-zA-Z][^{}]*)\}")
 _BETWEEN_NUMBERS = re.compile(r"(?<=[\d.])\s+(?=[\d.])")
 _AFTER_COMMAND = re.compile(r"(\\[a-zA-Z]+)\s+(?=[a-zA-Z])")
 _ONE_SIGN = re.compile(r"([\^_])\{([a-zA-Z\d])\}")
@@ -126,6 +138,7 @@ def clean(text: str) -> str:
         return text.replace(" ", "")
     if "\\" in text:
         text = _COMMAND.sub(lambda found: _RENAMED.get(found[1], found[0]), _BREAK.sub("¶", text))
+        text = _WORDS.sub(lambda found: ",".join(rf"\text{{{part}}}" for part in found[1].split(",")), text)
     for needed, pattern, replacement in _RULES:
         if needed in text:
             text = pattern.sub(replacement, text)

@@ -29,15 +29,26 @@ _BASE: Final[dict[str, tuple[str, str]]] = {
     "h hr hour": ("time", "3600"),
     "day": ("time", "86400"),
     "week": ("time", "604800"),
+    "month": ("time", "2629800"),
+    "decade": ("time", "315576000"),
+    "century centurie": ("time", "3155760000"),
+    "am": ("before noon", "1"),
+    "pm": ("after noon", "1"),
     "year yr": ("time", "31557600"),
     "g gram": ("mass", "1"),
     "kg kilogram": ("mass", "1000"),
     "mg milligram": ("mass", "0.001"),
     "lb pound": ("mass", "453.59237"),
+    "ton": ("mass", "907184.74"),
+    "tonne": ("mass", "1000000"),
     "ounce oz": ("mass", "28.349523125"),
     "L l liter litre": ("volume", "1"),
     "mL ml milliliter millilitre": ("volume", "0.001"),
     "gallon": ("volume", "3.785411784"),
+    "quart": ("volume", "0.946352946"),
+    "pint": ("volume", "0.473176473"),
+    "acre": ("area", "4046.8564224"),
+    "hectare": ("area", "10000"),
     "dollar usd": ("money", "1"),
     "cent": ("money", "0.01"),
     "degree deg ° arcdegree": ("angle", "1"),
@@ -49,12 +60,19 @@ _BASE: Final[dict[str, tuple[str, str]]] = {
     "kJ kilojoule": ("energy", "1000"),
     "kcal": ("energy", "4184"),
     "eV": ("electronvolt", "1"),
+    "keV": ("electronvolt", "1e3"),
+    "MeV": ("electronvolt", "1e6"),
+    "GeV": ("electronvolt", "1e9"),
     "W watt": ("power", "1"),
+    "kW kilowatt": ("power", "1e3"),
+    "MW megawatt": ("power", "1e6"),
     "Hz hertz": ("frequency", "1"),
     "kHz": ("frequency", "1000"),
     "MHz": ("frequency", "1000000"),
     "GHz": ("frequency", "1000000000"),
     "Pa pascal": ("pressure", "1"),
+    "kPa kilopascal": ("pressure", "1e3"),
+    "MPa megapascal": ("pressure", "1e6"),
     "K kelvin": ("temperature K", "1"),
     "C °C celsiu": ("temperature C", "1"),
     "F °F fahrenheit": ("temperature F", "1"),
@@ -68,7 +86,10 @@ _UNITS: Final = {name: meaning for names, meaning in _BASE.items() for name in n
 _PREFIX_WORDS: Final = ("square", "cubic", "sq", "cu", "per", "unit", "units")
 # Outside \text only longer names are units: in 6m and 5s the letter may be a variable.
 _BARE_UNITS: Final = {
-    plural for name in _UNITS if name.isalpha() and len(name) > 1 and name != "in" for plural in (name, f"{name}s")
+    plural
+    for name in _UNITS
+    if name.isalpha() and len(name) > 1 and name not in ("in", "am", "pm", "MW")
+    for plural in (name, f"{name}s")
 } | {"inches", *_PREFIX_WORDS}
 _WORD = re.compile(r"(per(?![a-z])|/)|(°[CFK]?|'{1,2}|[A-Za-zÅ]+)\.?\s*(?:\^\s*\{?\s*(-?\d+)\s*\}?)?|[*\s·{}()]+")
 _TRAILING = re.compile(

@@ -102,7 +102,7 @@ def _target(options: argparse.Namespace) -> tuple[RunConfig, Path | None]:
 
     run = RunDir(Path(options.target))
     if run.exists():
-        config = validate(RunConfig, run.config(), origin=options.target)
+        config = validate(RunConfig, run.config(), origin=f"{options.target}, perhaps written by another version,")
         found = run.checkpoints()
         if not found and config.base is not None:
             found = RunDir(run.path.resolve().parent.parent / "base" / config.base).checkpoints()

@@ -12,6 +12,7 @@ from gdpo_nemo.health.advice import advise
 from gdpo_nemo.health.measures import measure
 from gdpo_nemo.health.pairs import pair_health
 from gdpo_nemo.health.rollouts import Rollouts, Setting
+from gdpo_nemo.run_dir import RunDir
 from gdpo_nemo.suite.command_line import execute
 
 VARIANCES = {"format": 0.08, "correct": 0.5, "safety": 3.2, "brevity": 0.15}
@@ -245,6 +246,13 @@ def test_a_run_is_sampled_from_its_checkpoint_and_each_reward_function_is_timed(
     assert costs["short"]["frac_failed"] == 0.25 and 0 <= costs["short"]["p50_s"] <= costs["short"]["p99_s"]
     [line] = [one for one in data["advice"] if one["subject"] == "short" and "25 %" in one["text"]]
     assert line["level"] == "act" and "timeout_s" in line["text"]
+
+
+def test_a_run_of_another_version_is_told_as_one(tmp_path, capsys):
+    RunDir.claim(tmp_path / "seed0", {"gdpo": {"task": "tool_calling"}, "embedded": {"warmup": {"mix": {}}}}, {})
+    assert execute(["health", str(tmp_path / "seed0")]) == 2
+    error = capsys.readouterr().err
+    assert "seed0, perhaps written by another version, is wrong" in error and "embedded.warmup.mix" in error
 
 
 def test_a_cluster_configuration_is_pointed_to_its_rollouts(capsys):

@@ -201,6 +201,18 @@ def test_a_group_in_which_all_are_vetoed_is_skipped(loaded, reference, configure
     assert 0 < some["preference/frac_vetoed"] < 1
 
 
+def test_the_smallest_lead_and_the_temperature_that_it_is_measured_at_decide_which_groups_have_a_pair(
+    loaded, reference, configure
+):
+    def close_and_gap(*options):
+        metrics = take_step(loaded, reference, configure(PREFERENCE, *options))
+        return metrics["preference/frac_close"], metrics["preference/gap_mean"]
+
+    (close, gap), (all_close, _) = close_and_gap(), close_and_gap("gdpo.preference.min_gap=1")
+    assert all_close > close and gap > 0
+    assert close_and_gap("gdpo.preference.temperature=50")[1] < gap / 10  # the lead is at most tanh(1 / 100)
+
+
 def take_step(loaded, reference, config):
     model, tokenizer = copy.deepcopy(loaded[0]), loaded[1]
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

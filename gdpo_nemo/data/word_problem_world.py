@@ -76,6 +76,7 @@ EVENTS: Final = (
     Event("Then they triple.", "*", 3),
     Event("Then half of them are lost.", "/", 2),
 )
+BY_WORDS: Final = {event.words: event for event in EVENTS}
 
 
 @dataclass(frozen=True)
@@ -172,7 +173,7 @@ class WordProblemWorld:
             "name": NAMES[int(rng.integers(len(NAMES)))],
             "things": THINGS[int(rng.integers(len(THINGS)))],
             "start": start,
-            "events": events,
+            "events": tuple(event.words for event in events),
             "group": THREE if len(events) == 3 else TWO,
         }
         chain = " ".join((str(start), *(event.calculation for event in events)))
@@ -206,7 +207,7 @@ def demonstrate(world: WordProblemWorld, row: Row, mix: ProblemMix, rng: np.rand
 def _steps(world: WordProblemWorld, row: Row, noise: float, rng: np.random.Generator) -> tuple[str, int]:
     """The steps of an answer, and the number that they end in."""
     number, steps = row.fields["start"], list[str]()
-    for event in row.fields["events"]:
+    for event in map(BY_WORDS.__getitem__, row.fields["events"]):
         right = world.after(event, number)
         reached = _any(world, rng) if right is None or rng.random() < noise else right
         steps.append(f"{number} {event.calculation} = {reached}")

@@ -11,7 +11,7 @@ from gdpo_nemo.types import Message, Prompt, Row
 def build_prompt(row: Row) -> Prompt:
     """The chat messages of a row with fields ``name``, ``start``, ``things`` and ``events``."""
     fields = row.fields
-    told = " ".join(event.words for event in fields["events"])
+    told = " ".join(fields["events"])
     problem = f"{fields['name']} has {fields['start']} {fields['things']}. {told} {_question(fields['things'])}"
     return Prompt(row.id, (Message("system", template("gsm8k")), Message("user", problem)))
 

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from gdpo_nemo.data.word_problem_world import (
+    BY_WORDS,
     CLEAN,
     EVENTS,
     THREE,
@@ -22,7 +23,7 @@ from gdpo_nemo.worlds import build_prompt
 WORLD = WordProblemWorld()
 ROWS = list(islice(WORLD.rows("train", np.random.default_rng(0)), 400))
 MORE, DOUBLE, HALF = EVENTS[2], EVENTS[8], EVENTS[10]
-ANNA = Row("r", {"name": "Anna", "things": "apples", "start": 7, "events": (MORE, DOUBLE), "group": TWO}, "22")
+ANNA = Row("r", {"name": "Anna", "things": "apples", "start": 7, "events": (MORE.words, DOUBLE.words), "group": TWO}, "22")
 
 
 def rewards(row, mix, rng):
@@ -46,7 +47,7 @@ def test_a_problem_by_hand():
 def test_rows_have_two_or_three_events_whose_numbers_stay_in_the_world():
     for row in ROWS:
         number = row.fields["start"]
-        for event in row.fields["events"]:
+        for event in map(BY_WORDS.__getitem__, row.fields["events"]):
             number = WORLD.after(event, number)
             assert 1 <= number <= WORLD.largest
         assert row.gold == str(number)

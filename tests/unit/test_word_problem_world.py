@@ -23,7 +23,9 @@ from gdpo_nemo.worlds import build_prompt
 WORLD = WordProblemWorld()
 ROWS = list(islice(WORLD.rows("train", np.random.default_rng(0)), 400))
 MORE, DOUBLE, HALF = EVENTS[2], EVENTS[8], EVENTS[10]
-ANNA = Row("r", {"name": "Anna", "things": "apples", "start": 7, "events": (MORE.words, DOUBLE.words), "group": TWO}, "22")
+ANNA = Row(
+    "r", {"name": "Anna", "things": "apples", "start": 7, "events": (MORE.words, DOUBLE.words), "group": TWO}, "22"
+)
 
 
 def rewards(row, mix, rng):

@@ -26,7 +26,7 @@ PAST = 0.0
 ENDLESS = Job("while True: pass", ("",), limits=Limits(cpu_s=300, budget_s=300))
 SHORT = Job("print(1)", ("",))
 ROW = Row(id="1", fields={}, gold='{"inputs": ["1"], "outputs": ["1"]}')
-ROLLOUT = Rollout("1", 0, "```python\nprint(1)\n```", 5)
+ROLLOUT = Rollout("1", 0, "```python\nprint(1)  # asked by no other test: verdicts are kept\n```", 5)
 
 
 @pytest.fixture

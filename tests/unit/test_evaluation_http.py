@@ -330,7 +330,10 @@ def start(arguments, environment):
 
     def call(server, *more):
         command = [sys.executable, str(SCRIPT), *arguments(server, "--concurrency", "3", *more)]
-        return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        return subprocess.Popen(
+            command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a job in a shell's background has none
+        )  # fmt: skip
 
     return call
 

@@ -160,6 +160,16 @@ def test_held_out_metrics_are_named_or_those_without_weight(run):
         Monitor(run, block(metrics=["corect"]))
 
 
+@pytest.mark.parametrize(("metrics", "raised"), [(["correct"], ["hack"]), (None, []), (["format"], [])])
+def test_a_paid_metric_that_falls_while_the_sum_rises_is_a_hack_where_it_is_named(run, metrics, raised):
+    hacked = {
+        "reward/format/mean": lambda step: -3.0 if step < 70 else 3.0,
+        "reward/correct/mean": lambda step: 2.0 if step < 70 else -2.0,
+    }
+    follow(run, block(alarms=["hack"], metrics=metrics), rows(**hacked))
+    assert [row["rule"] for row in run.alarms()] == raised
+
+
 def checkpoints(run, gdpo, series, every, keep=1):
     """Steps whose checkpoints are left after a run that writes one every so many steps."""
     monitor = Monitor(run, gdpo)

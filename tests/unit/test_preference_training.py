@@ -201,6 +201,15 @@ def test_a_group_in_which_all_are_vetoed_is_skipped(loaded, reference, configure
     assert 0 < some["preference/frac_vetoed"] < 1
 
 
+def test_a_reward_counts_in_the_ranking_where_its_condition_holds(loaded, reference, configure):
+    correct = ("gdpo.rewards.correct.weight=1", "gdpo.rewards.format.weight=0")
+    plain = take_step(loaded, reference, configure(PREFERENCE, *correct))
+    never = "gdpo.rewards.correct.condition={on: format, at_least: 9}"
+    gated = take_step(loaded, reference, configure(PREFERENCE, *correct, never))
+    assert plain["preference/frac_used"] > 0
+    assert gated["preference/frac_used"] == 0 and gated["preference/frac_close"] == 1  # nothing else ranks them
+
+
 def test_the_smallest_lead_and_the_temperature_that_it_is_measured_at_decide_which_groups_have_a_pair(
     loaded, reference, configure
 ):

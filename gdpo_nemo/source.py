@@ -11,8 +11,8 @@ import numpy as np
 
 from gdpo_nemo.config import DataConfig, GdpoConfig, PromptLimit, RunConfig
 from gdpo_nemo.data.fitting import Fitted, fit_prompts, token_counter
+from gdpo_nemo.data.questions import Split
 from gdpo_nemo.data.table import GOLD, Table, TableFile, read_table, to_rows
-from gdpo_nemo.data.tool_world import Split
 from gdpo_nemo.errors import InputError, UnknownNameError
 from gdpo_nemo.randomness import stream
 from gdpo_nemo.types import Prompt, Row

@@ -18,7 +18,7 @@ from typing import Final, Literal
 
 import numpy as np
 
-from gdpo_nemo.data.tool_world import Split
+from gdpo_nemo.data.questions import Split, check_heldout_share, check_shares, split_of
 from gdpo_nemo.errors import InputError
 from gdpo_nemo.randomness import stream
 from gdpo_nemo.types import Row
@@ -94,9 +94,7 @@ class ProgramMix:
     read_kept: float = 0.8
 
     def __post_init__(self) -> None:
-        for name in self.__dataclass_fields__:
-            if not 0 <= getattr(self, name) <= 1:
-                raise InputError(f"mix.{name} is {getattr(self, name)}; it must be 0 to 1")
+        check_shares(self)
 
 
 CLEAN = ProgramMix(verbose_noise=0.0, compact_noise=0.0, guard_kept=1.0, read_kept=1.0)
@@ -138,8 +136,7 @@ class Task:
 
     def split(self, seed: int, heldout_share: float) -> Split:
         """Where the task belongs in a world."""
-        digest = hashlib.sha256(f"{seed}/{self.words}".encode()).digest()
-        return "heldout" if digest[0] < 256 * heldout_share else "train"
+        return split_of((str(seed), self.words), heldout_share)
 
     def _digest(self) -> bytes:
         return hashlib.sha256(self.words.encode()).digest()
@@ -162,8 +159,7 @@ class ProgramWorld:
     mix: ProgramMix = ProgramMix()
 
     def __post_init__(self) -> None:
-        if not 0 < self.heldout_share < 1:
-            raise InputError(f"heldout_share is {self.heldout_share}; it must be above 0 and below 1")
+        check_heldout_share(self.heldout_share)
 
     def rows(self, split: Split, rng: np.random.Generator) -> Iterator[Row]:
         """Endless rows of one split, drawn from ``rng``."""

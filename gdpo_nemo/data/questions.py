@@ -1,26 +1,88 @@
-"""Held-out questions of a world that draws its rows at random."""
+"""Worlds of rows drawn at random: what is trained on, and the held-out questions."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
+from dataclasses import fields
+from typing import Any, ClassVar, Literal
+
+import numpy as np
 
 from gdpo_nemo.errors import InputError
+from gdpo_nemo.randomness import stream
 from gdpo_nemo.types import Row
 
+Split = Literal["train", "heldout"]
+ATTEMPTS = 10_000  # draws before a world counts as one without a row of that split
 MOST_REPEATS = 1000  # draws of known rows in a row after which a world counts as exhausted
 
 
-def different(rows: Iterable[Row], count: int, keys: str) -> list[Row]:
-    """The first ``count`` different rows of an endless draw.
+class DrawnWorld(ABC):
+    """A world whose rows are drawn one by one.
 
-    Args:
-        rows: endless.
-        count: how many.
-        keys: of the configuration that make the world larger, for the message.
+    Attributes:
+        enlarged_by: the keys of the configuration that make it larger, for messages.
+    """
+
+    enlarged_by: ClassVar[str]
+
+    @abstractmethod
+    def row(self, split: Split, rng: np.random.Generator) -> Row:
+        """One row of a split, drawn from ``rng``.
+
+        Raises:
+            InputError: found none of that split in ``ATTEMPTS`` draws.
+        """
+
+    def rows(self, split: Split, rng: np.random.Generator) -> Iterator[Row]:
+        """Endless rows of one split, drawn from ``rng``.
+
+        Raises:
+            InputError: a world so small that it has none of that split.
+        """
+        while True:
+            yield self.row(split, rng)
+
+    def questions(self, count: int, seed: int) -> list[Row]:
+        """``count`` different held-out rows, the same ones for the same seed.
+
+        Raises:
+            InputError: the world does not have that many.
+        """
+        return _different(self.rows("heldout", stream(seed, "questions")), count, self.enlarged_by)
+
+
+def split_of(parts: Iterable[str], heldout_share: float) -> Split:
+    """Where a row belongs, by a hash of the seed of its world and of what it asks."""
+    digest = hashlib.sha256("/".join(parts).encode()).digest()
+    return "heldout" if digest[0] < 256 * heldout_share else "train"
+
+
+def check_heldout_share(share: float) -> None:
+    """Refuse a share that leaves nothing to train on, or no questions.
 
     Raises:
-        InputError: the world does not have that many.
+        InputError: it is not between 0 and 1.
     """
+    if not 0 < share < 1:
+        raise InputError(f"heldout_share is {share}; it must be above 0 and below 1")
+
+
+def check_shares(mix: Any) -> None:
+    """Refuse a mix of demonstrated behaviour of which a share or chance is none.
+
+    Raises:
+        InputError: one is not from 0 to 1.
+    """
+    for field in fields(mix):
+        if not 0 <= getattr(mix, field.name) <= 1:
+            raise InputError(f"mix.{field.name} is {getattr(mix, field.name)}; it must be 0 to 1")
+
+
+def _different(rows: Iterable[Row], count: int, keys: str) -> list[Row]:
+    """The first ``count`` different rows of an endless draw."""
     found: dict[str, Row] = {}
     repeated = 0
     for row in rows:

@@ -13,18 +13,15 @@ Chains are split into train and held-out by hash.
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from gdpo_nemo.data.questions import different
-from gdpo_nemo.data.tool_world import Split
+from gdpo_nemo.data.questions import ATTEMPTS, DrawnWorld, Split, check_heldout_share, check_shares, split_of
 from gdpo_nemo.errors import InputError
-from gdpo_nemo.randomness import stream
 from gdpo_nemo.types import Row
 
 OPERATIONS: dict[str, Callable[[int], int]] = {
@@ -36,7 +33,6 @@ OPERATIONS: dict[str, Callable[[int], int]] = {
     "subtract 4": lambda x: x - 4,
 }
 HARD, EASY = "hard", "easy"
-ATTEMPTS = 10_000
 
 
 @dataclass(frozen=True)
@@ -58,9 +54,7 @@ class StyleMix:
     hard_guesses: float = 0.5
 
     def __post_init__(self) -> None:
-        for name in ("verbose_share", "concise_share", "verbose_noise", "concise_noise", "hard_guesses"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise InputError(f"mix.{name} is {getattr(self, name)}; it must be 0 to 1")
+        check_shares(self)
         if self.verbose_share + self.concise_share > 1:
             raise InputError(f"mix: the shares {self.verbose_share} and {self.concise_share} add up to more than 1")
 
@@ -69,7 +63,7 @@ CLEAN = StyleMix(verbose_share=0.5, concise_share=0.5, verbose_noise=0.0, concis
 
 
 @dataclass(frozen=True)
-class ResidueWorld:
+class ResidueWorld(DrawnWorld):
     """Size and seed of the world.
 
     Attributes:
@@ -82,6 +76,8 @@ class ResidueWorld:
         heldout_share: share of chains kept for evaluation.
         mix: behaviour of the model before reinforcement learning.
     """
+
+    enlarged_by: ClassVar[str] = "embedded.data.num_operations, max_operations or heldout_share"
 
     kind: Literal["residues"] = "residues"
     seed: int = 0
@@ -98,8 +94,7 @@ class ResidueWorld:
         for name, (lowest, highest) in limits.items():
             if not lowest <= getattr(self, name) <= highest:
                 raise InputError(f"{name} is {getattr(self, name)}; it must be {lowest} to {highest}")
-        if not 0 < self.heldout_share < 1:
-            raise InputError(f"heldout_share is {self.heldout_share}; it must be above 0 and below 1")
+        check_heldout_share(self.heldout_share)
 
     @property
     def operations(self) -> tuple[str, ...]:
@@ -117,33 +112,13 @@ class ResidueWorld:
         """One operation modulo ``modulus``."""
         return OPERATIONS[operation](number) % self.modulus
 
-    def rows(self, split: Split, rng: np.random.Generator) -> Iterator[Row]:
-        """Endless rows of one split, drawn from ``rng``.
-
-        Raises:
-            InputError: a world so small that it has no chain of that split.
-        """
-        while True:
-            yield self._row(split, rng)
-
-    def questions(self, count: int, seed: int) -> list[Row]:
-        """``count`` different held-out rows, the same ones for the same seed.
-
-        Raises:
-            InputError: the world does not have that many.
-        """
-        return different(
-            self.rows("heldout", stream(seed, "questions")),
-            count,
-            "embedded.data.num_operations, max_operations or heldout_share",
-        )
-
-    def _row(self, split: Split, rng: np.random.Generator) -> Row:
+    def row(self, split: Split, rng: np.random.Generator) -> Row:
+        """See ``DrawnWorld``."""
         for _ in range(ATTEMPTS):
             length = int(rng.integers(self.min_operations, self.max_operations + 1))
             start = int(rng.integers(self.modulus))
             chain = tuple(self.operations[int(rng.integers(self.num_operations))] for _ in range(length))
-            if self._split_of(start, chain) == split:
+            if split_of((str(self.seed), str(start), *chain), self.heldout_share) == split:
                 break
         else:
             raise InputError(f"found no {split} chain in {self}; raise heldout_share, modulus or num_operations")
@@ -155,10 +130,6 @@ class ResidueWorld:
         }
         gold = str(self.results(start, chain)[-1])
         return Row(f"residues/{split}/{start} {'; '.join(chain)} mod {self.modulus}", fields, gold)
-
-    def _split_of(self, start: int, chain: tuple[str, ...]) -> Split:
-        digest = hashlib.sha256("/".join((str(self.seed), str(start), *chain)).encode()).digest()
-        return "heldout" if digest[0] < 256 * self.heldout_share else "train"
 
 
 def demonstrate(world: ResidueWorld, row: Row, mix: StyleMix, rng: np.random.Generator) -> str:

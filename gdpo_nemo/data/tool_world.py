@@ -15,16 +15,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from gdpo_nemo.data.questions import different
+from gdpo_nemo.data.questions import ATTEMPTS, DrawnWorld, Split, check_heldout_share, check_shares, split_of
 from gdpo_nemo.errors import InputError
-from gdpo_nemo.randomness import stream
 from gdpo_nemo.types import Row
 
 CITIES = (
@@ -36,9 +35,6 @@ DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday")
 TRANSPORTS = ("flight", "train", "ferry", "coach")
 SMALL_TALK = ("Hello!", "Thank you.", "Good night.")
 SMALL_TALK_REPLY = "You are welcome."
-ATTEMPTS = 10_000  # draws before a world counts as one without a chain of that split
-
-Split = Literal["train", "heldout"]
 
 
 @dataclass(frozen=True)
@@ -58,9 +54,12 @@ class BehaviourMix:
     direct_noise: float = 0.05
     piece_kept: float = 0.6
 
+    def __post_init__(self) -> None:
+        check_shares(self)
+
 
 @dataclass(frozen=True)
-class ToolWorld:
+class ToolWorld(DrawnWorld):
     """Size and seed of the world; two equal worlds hold the same facts.
 
     Attributes:
@@ -74,6 +73,8 @@ class ToolWorld:
         heldout_share: share of chains of two or more hops kept for evaluation.
         mix: behaviour of the model before reinforcement learning.
     """
+
+    enlarged_by: ClassVar[str] = "embedded.data.num_cities, max_hops or heldout_share"
 
     kind: Literal["trips"] = "trips"
     seed: int = 0
@@ -98,8 +99,7 @@ class ToolWorld:
             raise InputError(f"max_hops is {self.max_hops}; it must be at least 1")
         if not 0 <= self.small_talk_share <= 1:
             raise InputError(f"small_talk_share is {self.small_talk_share}; it must be 0 to 1")
-        if not 0 < self.heldout_share < 1:
-            raise InputError(f"heldout_share is {self.heldout_share}; it must be above 0 and below 1")
+        check_heldout_share(self.heldout_share)
 
     @property
     def cities(self) -> tuple[str, ...]:
@@ -119,28 +119,8 @@ class ToolWorld:
         """The kind of transport that serves a city."""
         return _facts(self)[1][city]
 
-    def rows(self, split: Split, rng: np.random.Generator) -> Iterator[Row]:
-        """Endless rows of one split, drawn from ``rng``.
-
-        Raises:
-            InputError: a world so small that no chain of it is held out.
-        """
-        while True:
-            yield self._row(split, rng)
-
-    def questions(self, count: int, seed: int) -> list[Row]:
-        """``count`` different held-out rows, the same ones for the same seed.
-
-        Raises:
-            InputError: the world does not have that many.
-        """
-        return different(
-            self.rows("heldout", stream(seed, "questions")),
-            count,
-            "embedded.data.num_cities, max_hops or heldout_share",
-        )
-
-    def _row(self, split: Split, rng: np.random.Generator) -> Row:
+    def row(self, split: Split, rng: np.random.Generator) -> Row:
+        """See ``DrawnWorld``."""
         tools = [tool_description(TRANSPORTS[i]) for i in rng.permutation(self.num_tools)]
         if rng.random() < self.small_talk_share:
             text = _pick(SMALL_TALK, rng)
@@ -165,8 +145,7 @@ class ToolWorld:
     def _split_of(self, start: str, path: tuple[str, ...]) -> str:
         if len(path) == 1:
             return "both" if self.max_hops == 1 else "train"
-        digest = hashlib.sha256("/".join((str(self.seed), start, *path)).encode()).digest()
-        return "heldout" if digest[0] < 256 * self.heldout_share else "train"
+        return split_of((str(self.seed), start, *path), self.heldout_share)
 
 
 @lru_cache(maxsize=32)

@@ -19,18 +19,14 @@ train and held-out by start and events, whoever has whatever.
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Final, Literal
+from typing import ClassVar, Final, Literal
 
 import numpy as np
 
-from gdpo_nemo.data.questions import different
-from gdpo_nemo.data.tool_world import Split
+from gdpo_nemo.data.questions import ATTEMPTS, DrawnWorld, Split, check_heldout_share, check_shares, split_of
 from gdpo_nemo.errors import InputError
-from gdpo_nemo.randomness import stream
 from gdpo_nemo.types import Row
 
 NAMES: Final = ("Anna", "Ben", "Chloe", "David", "Emma", "Felix")
@@ -38,7 +34,6 @@ THINGS: Final = ("apples", "books", "coins", "marbles", "stamps", "tickets")
 AMOUNTS: Final = (2, 3, 4, 5)
 THREE, TWO = "three steps", "two steps"
 NEWLINE: Final = "\n"
-ATTEMPTS: Final = 10_000
 
 
 @dataclass(frozen=True)
@@ -100,9 +95,7 @@ class ProblemMix:
     bare_kept: float = 0.75
 
     def __post_init__(self) -> None:
-        for name in self.__dataclass_fields__:
-            if not 0 <= getattr(self, name) <= 1:
-                raise InputError(f"mix.{name} is {getattr(self, name)}; it must be 0 to 1")
+        check_shares(self)
         if self.think_share + self.plain_share > 1:
             raise InputError(f"mix: the shares {self.think_share} and {self.plain_share} add up to more than 1")
 
@@ -111,7 +104,7 @@ CLEAN = ProblemMix(think_share=0.5, plain_share=0.5, think_noise=0.0, plain_nois
 
 
 @dataclass(frozen=True)
-class WordProblemWorld:
+class WordProblemWorld(DrawnWorld):
     """Size and seed of the world.
 
     Attributes:
@@ -122,6 +115,8 @@ class WordProblemWorld:
         mix: behaviour of the model before reinforcement learning.
     """
 
+    enlarged_by: ClassVar[str] = "embedded.data.largest or heldout_share"
+
     kind: Literal["word_problems"] = "word_problems"
     seed: int = 0
     largest: int = 24
@@ -131,34 +126,15 @@ class WordProblemWorld:
     def __post_init__(self) -> None:
         if not 12 <= self.largest <= 60:
             raise InputError(f"largest is {self.largest}; it must be 12 to 60")
-        if not 0 < self.heldout_share < 1:
-            raise InputError(f"heldout_share is {self.heldout_share}; it must be above 0 and below 1")
+        check_heldout_share(self.heldout_share)
 
     def after(self, event: Event, number: int) -> int | None:
         """How many there are after an event, None where that is no number of this world."""
         result = event.apply(number)
         return int(result) if result.denominator == 1 and 1 <= result <= self.largest else None
 
-    def rows(self, split: Split, rng: np.random.Generator) -> Iterator[Row]:
-        """Endless rows of one split, drawn from ``rng``.
-
-        Raises:
-            InputError: a share so small or large that no problem of that split is found.
-        """
-        while True:
-            yield self._row(split, rng)
-
-    def questions(self, count: int, seed: int) -> list[Row]:
-        """``count`` different held-out rows, the same ones for the same seed.
-
-        Raises:
-            InputError: the world does not have that many.
-        """
-        return different(
-            self.rows("heldout", stream(seed, "questions")), count, "embedded.data.largest or heldout_share"
-        )
-
-    def _row(self, split: Split, rng: np.random.Generator) -> Row:
+    def row(self, split: Split, rng: np.random.Generator) -> Row:
+        """See ``DrawnWorld``."""
         for _ in range(ATTEMPTS):
             start = int(rng.integers(1, self.largest + 1))
             events = tuple(EVENTS[int(i)] for i in rng.integers(len(EVENTS), size=int(rng.integers(2, 4))))
@@ -181,8 +157,7 @@ class WordProblemWorld:
 
     def _split_of(self, start: int, events: tuple[Event, ...]) -> Split:
         parts = (str(self.seed), str(start), *(event.calculation for event in events))
-        digest = hashlib.sha256("/".join(parts).encode()).digest()
-        return "heldout" if digest[0] < 256 * self.heldout_share else "train"
+        return split_of(parts, self.heldout_share)
 
 
 def demonstrate(world: WordProblemWorld, row: Row, mix: ProblemMix, rng: np.random.Generator) -> str:

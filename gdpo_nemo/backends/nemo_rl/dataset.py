@@ -12,7 +12,7 @@ from nemo_rl.data.datasets.raw_dataset import RawDataset
 from nemo_rl.data.interfaces import DatumSpec, TaskDataSpec
 
 from gdpo_nemo.config import GdpoConfig, validate
-from gdpo_nemo.data.tool_world import Split
+from gdpo_nemo.data.questions import Split
 from gdpo_nemo.randomness import stream
 from gdpo_nemo.source import TableSource, row_source
 from gdpo_nemo.types import Prompt, Row

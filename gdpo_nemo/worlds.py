@@ -47,41 +47,28 @@ class Task:
 
     Attributes:
         prompt: what the model is asked.
-        demonstrate: one completion of the warm-up, of the clean phase (True) or of the world's own mix.
+        demonstrate: one completion of the warm-up, of a mix of behaviour.
+        clean: the mix of the warm-up's clean phase; the world's own comes after it.
         phrases: every phrase of prompts and completions; each is one token of the tiny model.
     """
 
     prompt: Callable[[Row], Prompt]
-    demonstrate: Callable[[Any, Row, np.random.Generator, bool], str]
+    demonstrate: Callable[[Any, Row, Any, np.random.Generator], str]
+    clean: Any
     phrases: Callable[[Any], list[str]]
 
 
 TASKS = {
-    "trips": Task(
-        tool_calling.build_prompt,
-        lambda world, row, rng, clean: demonstrations.demonstrate(
-            world, row, demonstrations.CLEAN if clean else world.mix, rng
-        ),
-        tool_calling.phrases,
-    ),
-    "residues": Task(
-        residues.build_prompt,
-        lambda world, row, rng, clean: residue_world.demonstrate(
-            world, row, residue_world.CLEAN if clean else world.mix, rng
-        ),
-        residues.phrases,
-    ),
+    "trips": Task(tool_calling.build_prompt, demonstrations.demonstrate, demonstrations.CLEAN, tool_calling.phrases),
+    "residues": Task(residues.build_prompt, residue_world.demonstrate, residue_world.CLEAN, residues.phrases),
     "programs": Task(
         programs.build_prompt,
-        lambda world, row, rng, clean: program_world.demonstrate(row, program_world.CLEAN if clean else world.mix, rng),
+        lambda world, row, mix, rng: program_world.demonstrate(row, mix, rng),
+        program_world.CLEAN,
         programs.phrases,
     ),
     "word_problems": Task(
-        word_problems.build_prompt,
-        lambda world, row, rng, clean: word_problem_world.demonstrate(
-            world, row, word_problem_world.CLEAN if clean else world.mix, rng
-        ),
-        word_problems.phrases,
+        word_problems.build_prompt, word_problem_world.demonstrate, word_problem_world.CLEAN, word_problems.phrases
     ),
 }
 
@@ -106,7 +93,8 @@ def build_prompt(world: World, row: Row) -> Prompt:
 
 def demonstrate(world: World, row: Row, rng: np.random.Generator, *, clean: bool) -> str:
     """One completion of the warm-up: of its clean phase, or of the mix that leaves the model where RL starts."""
-    return TASKS[world.kind].demonstrate(world, row, rng, clean)
+    task = TASKS[world.kind]
+    return task.demonstrate(world, row, task.clean if clean else world.mix, rng)
 
 
 def phrases(world: World) -> list[str]:

@@ -26,7 +26,9 @@ MATH_BENCHMARKS = {
     "olympiad": "OlympiadBench",
 }
 CODE_BENCHMARKS = {"apps": "APPS", "codecontests": "CodeContests", "codeforces": "Codeforces", "taco": "TACO"}
-WEIGHTS = ("w75", "w50", "w25")
+WEIGHTS = ("", "_w75", "_w50", "_w25")
+BOTH, WITHOUT_STD = ("grpo", "gdpo"), ("grpo", "grpo_no_std", "gdpo")
+CONDITIONED = (*BOTH, "grpo_conditioned", "gdpo_conditioned")
 TOOL_REWARDS, MATH_REWARDS = ("format", "correct"), ("correct", "length", "length/max")
 
 
@@ -54,29 +56,19 @@ CODE_SCORES: tuple[Score, ...] = (
 )
 
 
-def _math_columns() -> tuple[Column, ...]:
-    return tuple(
-        Column(
-            f"{benchmark}_{reward}", f"{title}, {words}", reward, benchmark=benchmark, share=True, better=better,
-            reference=f"{benchmark}_{reward}",
-        )
-        for benchmark, title in MATH_BENCHMARKS.items()
-        for reward, words, better in MATH_SCORES
-    )  # fmt: skip
-
-
-def _code_columns() -> tuple[Column, ...]:
+def _score_columns(benchmarks: Mapping[str, str], scores: tuple[Score, ...]) -> tuple[Column, ...]:
     return tuple(
         Column(
             f"{benchmark}_{reward}", f"{title}, {words}", reward, benchmark=benchmark, share=reward != "pass_rate",
             better=better, reference=f"{benchmark}_{reward}",
         )
-        for benchmark, title in CODE_BENCHMARKS.items()
-        for reward, words, better in CODE_SCORES
+        for benchmark, title in benchmarks.items()
+        for reward, words, better in scores
     )  # fmt: skip
 
 
-BFCL_COLUMNS, MATH_COLUMNS, CODE_COLUMNS = _bfcl_columns(), _math_columns(), _code_columns()
+BFCL_COLUMNS = _bfcl_columns()
+MATH_COLUMNS, CODE_COLUMNS = _score_columns(MATH_BENCHMARKS, MATH_SCORES), _score_columns(CODE_BENCHMARKS, CODE_SCORES)
 
 
 def better(left: str, right: str, columns: tuple[Column, ...]) -> tuple[Claim, ...]:
@@ -88,13 +80,24 @@ def _pick(columns: tuple[Column, ...], *names: str) -> tuple[Column, ...]:
     return tuple(column for name in names for column in columns if column.name == name)
 
 
+def _weighted(methods: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(f"{method}{weight}" for method in methods for weight in WEIGHTS)
+
+
+def _curves(
+    name: str, title: str, models: tuple[str, ...], rewards: tuple[str, ...], runs_of: str, arms: tuple[str, ...] = BOTH
+) -> Exhibit:
+    needs = f"the runs of {runs_of}; no evaluation"
+    return Exhibit(name, title, "curves", models=models, arms=arms, rewards=rewards, needs=needs)
+
+
 TOOL_CALLING = (
     Exhibit(
         "table1",
         "Table 1: tool calling on BFCL-v3",
         "table",
         models=TOOL_MODELS,
-        arms=("grpo", "gdpo"),
+        arms=BOTH,
         columns=BFCL_COLUMNS,
         claims=better("gdpo", "grpo", BFCL_COLUMNS),
         reference="bfcl_v3",
@@ -105,7 +108,7 @@ TOOL_CALLING = (
         "Table 2: GRPO without standard deviation on BFCL-v3",
         "table",
         models=TOOL_MODELS[:1],
-        arms=("grpo", "grpo_no_std", "gdpo"),
+        arms=WITHOUT_STD,
         columns=BFCL_COLUMNS,
         claims=(
             *better("gdpo", "grpo", BFCL_COLUMNS),
@@ -115,23 +118,14 @@ TOOL_CALLING = (
         reference="bfcl_v3",
         needs="1 model x 3 arms x 5 seeds of 100 steps on GPUs, and bfcl_v3 of each; shares runs with table1",
     ),
-    Exhibit(
-        "figure1b",
-        "Figure 1b: rewards of GRPO and GDPO over training",
-        "curves",
-        models=TOOL_MODELS[:1],
-        arms=("grpo", "gdpo"),
-        rewards=TOOL_REWARDS,
-        needs="the runs of table1; no evaluation",
-    ),
-    Exhibit(
+    _curves("figure1b", "Figure 1b: rewards of GRPO and GDPO over training", TOOL_MODELS[:1], TOOL_REWARDS, "table1"),
+    _curves(
         "figure4",
         "Figure 4: rewards over training, with GRPO without standard deviation",
-        "curves",
-        models=TOOL_MODELS[:1],
-        arms=("grpo", "grpo_no_std", "gdpo"),
-        rewards=TOOL_REWARDS,
-        needs="the runs of table2; no evaluation",
+        TOOL_MODELS[:1],
+        TOOL_REWARDS,
+        "table2",
+        WITHOUT_STD,
     ),
     Exhibit(
         "figure3",
@@ -146,7 +140,7 @@ MATH_LENGTH = (
         "Table 3: mathematics within 4000 tokens",
         "table",
         models=MATH_MODELS,
-        arms=("grpo", "gdpo"),
+        arms=BOTH,
         columns=MATH_COLUMNS,
         claims=better("gdpo", "grpo", MATH_COLUMNS),
         reference="math_length",
@@ -157,7 +151,7 @@ MATH_LENGTH = (
         "Table 4: a length reward given only for right answers",
         "table",
         models=(CONDITIONED_MODEL,),
-        arms=("grpo", "gdpo", "grpo_conditioned", "gdpo_conditioned"),
+        arms=CONDITIONED,
         columns=MATH_COLUMNS,
         claims=(
             *better("gdpo_conditioned", "grpo_conditioned", MATH_COLUMNS),
@@ -171,41 +165,29 @@ MATH_LENGTH = (
         "Appendix G: weight of the length reward (the paper's numbers are not known)",
         "table",
         models=(CONDITIONED_MODEL,),
-        arms=tuple(f"{method}{weight}" for method in ("grpo", "gdpo") for weight in ("", "_w75", "_w50", "_w25")),
+        arms=_weighted(BOTH),
         columns=MATH_COLUMNS,
         reference="math_weights",
         needs="1 model x 8 arms x 5 seeds of 500 steps on GPUs; five benchmarks of each; shares runs with table3",
     ),
-    Exhibit(
-        "figure5",
-        "Figure 5: rewards and the longest response over training",
-        "curves",
-        models=MATH_MODELS[:1],
-        arms=("grpo", "gdpo"),
-        rewards=MATH_REWARDS,
-        needs="the runs of table3; no evaluation",
+    _curves(
+        "figure5", "Figure 5: rewards and the longest response over training", MATH_MODELS[:1], MATH_REWARDS, "table3"
     ),
     Exhibit(
         "figure6",
         "Figure 6: accuracy against the share of long responses, over weights of the length reward",
         "tradeoff",
         models=(CONDITIONED_MODEL,),
-        arms=tuple(
-            f"{method}{weight}"
-            for method in ("grpo", "gdpo", "grpo_conditioned", "gdpo_conditioned")
-            for weight in ("", "_w75", "_w50", "_w25")
-        ),
+        arms=_weighted(CONDITIONED),
         columns=_pick(MATH_COLUMNS, "aime24_exceed", "aime24_correct", "math500_exceed", "math500_correct"),
         needs="1 model x 16 arms x 5 seeds of 500 steps on GPUs; aime24 and math500 of each; shares runs with table4",
     ),
-    Exhibit(
+    _curves(
         "figure7",
         "Figure 7: rewards and the longest response over training, further models",
-        "curves",
-        models=MATH_MODELS[1:],
-        arms=("grpo", "gdpo"),
-        rewards=MATH_REWARDS,
-        needs="the runs of table3; no evaluation",
+        MATH_MODELS[1:],
+        MATH_REWARDS,
+        "table3",
     ),
 )
 CODE_REASONING = (
@@ -239,19 +221,17 @@ GSM8K = (
         "GSM8K with three rewards (an example of the authors' repository; the paper has no table of it)",
         "table",
         models=TOOL_MODELS[:1],
-        arms=("grpo", "gdpo"),
+        arms=BOTH,
         columns=GSM8K_COLUMNS,
         claims=better("gdpo", "grpo", tuple(c for c in GSM8K_COLUMNS if c.name != "last_number")),
         needs="1 model x 2 arms x 5 seeds of 233 steps on GPUs; gsm8k of each and of the base model",
     ),
-    Exhibit(
+    _curves(
         "gsm8k_rewards",
         "GSM8K with three rewards: rewards over training",
-        "curves",
-        models=TOOL_MODELS[:1],
-        arms=("grpo", "gdpo"),
-        rewards=("integer", "format", "correct"),
-        needs="the runs of gsm8k_test; no evaluation",
+        TOOL_MODELS[:1],
+        ("integer", "format", "correct"),
+        "gsm8k_test",
     ),
 )
 EXHIBITS: Mapping[str, tuple[Exhibit, ...]] = {

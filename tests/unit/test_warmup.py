@@ -13,6 +13,7 @@ from gdpo_nemo.models import load
 from gdpo_nemo.models.pretrained import load_saved
 from gdpo_nemo.models.sampling import encode
 from gdpo_nemo.prompts.tool_calling import build_prompt
+from gdpo_nemo.run_dir import RunDir
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 SHORT = tuple(f"embedded.warmup.{item}" for item in ("clean_steps=4", "noisy_steps=2", "batch_size=4"))
@@ -136,6 +137,29 @@ def test_a_killed_warm_up_starts_again_from_the_beginning(configure, claim, tmp_
     assert final_weights(killed) == final_weights(whole)
     assert killed.metrics() == whole.metrics()
     assert [path.name for path in (killed.path / "checkpoints").iterdir()] == ["step6"]
+
+
+class Stopped(Exception):
+    pass
+
+
+class NeverFinished(RunDir):
+    """Stopped between its checkpoint and its result, which is while it is evaluated."""
+
+    def finish(self, result):
+        raise Stopped
+
+
+def test_a_warm_up_killed_in_its_evaluation_is_evaluated_and_says_nothing_twice(configure, claim, tmp_path):
+    config = configure("kind=warmup", *SHORT)
+    whole = warmed(claim, tmp_path / "a" / "base", config)
+    killed = claim(tmp_path / "b" / "base", config, NeverFinished)
+    with pytest.raises(Stopped):
+        warm_up(killed, config)
+    resumed = warmed(claim, killed.path, config)
+    assert final_weights(resumed) == final_weights(whole)
+    for name in ("metrics.jsonl", "result.json", "eval/heldout/generations.jsonl"):
+        assert (resumed.path / name).read_bytes() == (whole.path / name).read_bytes(), name
 
 
 # ---- sharing and planning

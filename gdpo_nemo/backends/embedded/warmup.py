@@ -32,18 +32,18 @@ REPORT_EVERY = 25
 def warm_up(run: RunDir, config: RunConfig) -> None:
     """Train the model that every arm starts from, evaluate it, and finish the run.
 
-    A killed warm-up starts again from the beginning: it is short, and its result is shared.
+    A killed warm-up starts again from the beginning, since it is short; one that has its checkpoint is evaluated.
     """
     spec = config.embedded.warmup
     method = Method(config.gdpo)
-    run.resume_point()
-    model, tokenizer = load(config.embedded, gdpo=config.gdpo)
+    start, checkpoint = run.resume_point()
+    model, tokenizer = load(config.embedded, checkpoint, config.gdpo)
     print(f"warm-up of {describe(model)}: {spec.clean_steps} clean and {spec.noisy_steps} noisy steps")
     optimizer = new_optimizer(model, spec.lr, spec.weight_decay)
     rng = stream(spec.seed, "warmup")
     pool = demonstration_pool(tokenizer, config, rng)
     total, started = spec.clean_steps + spec.noisy_steps, time.perf_counter()
-    for step in range(1, total + 1):
+    for step in range(start + 1, total + 1):
         clean = step <= spec.clean_steps
         for group in optimizer.param_groups:
             group["lr"] = _learning_rate(step, spec.clean_steps, spec.lr) if clean else spec.noisy_lr
@@ -51,8 +51,9 @@ def warm_up(run: RunDir, config: RunConfig) -> None:
         if step % REPORT_EVERY == 0 or step == total:
             run.append_metrics({"step": step, "phase": "clean" if clean else "noisy", "loss": loss})
             run.append_timing({"step": step, "elapsed_s": time.perf_counter() - started})
-    with run.new_checkpoint(total) as folder:
-        save(model, tokenizer, folder)
+    if checkpoint is None:
+        with run.new_checkpoint(total) as folder:
+            save(model, tokenizer, folder)
     run.finish({"steps": total, "evaluation": evaluate(model, tokenizer, run, config, method)})
 
 

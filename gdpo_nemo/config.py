@@ -5,59 +5,26 @@ Each default lives on exactly one field below, so a YAML file states only what d
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import json
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import is_dataclass
-from typing import Any, Literal, TypeVar, get_type_hints
+from collections.abc import Mapping
+from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, Tag, ValidationError, field_validator, model_validator
-from pydantic_core import InitErrorDetails, PydanticCustomError
+from pydantic import Field, field_validator, model_validator
 
 from gdpo_nemo.composing import load_yaml as load_yaml
 from gdpo_nemo.data.table import TableFile
 from gdpo_nemo.data.tool_world import ToolWorld
-from gdpo_nemo.errors import ConfigError
 from gdpo_nemo.prompts.template import PromptTemplate
 from gdpo_nemo.rewards.judge import Judge
 from gdpo_nemo.signals.families import Family
 from gdpo_nemo.signals.quantile import Quantile
-from gdpo_nemo.signals.schedules import TAG as SCHEDULE
 from gdpo_nemo.signals.schedules import Weight
 from gdpo_nemo.signals.veto import Veto
-from gdpo_nemo.worlds import TAG, AnyWorld
-
-
-class Strict(BaseModel):
-    """Base of every block: frozen; an unknown key is an error, and so is true or false in the place of a number."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    @field_validator("*", mode="wrap")
-    @classmethod
-    def _check_truth_values(cls, given: Any, handler: Callable[[Any], Any]) -> Any:
-        taken = handler(given)
-        problem = PydanticCustomError("truth_value", "Input should be a number, not a truth value")
-        errors = [InitErrorDetails(type=problem, loc=loc, input=value) for loc, value in _read_as_numbers(given, taken)]
-        if errors:
-            raise ValidationError.from_exception_data(cls.__name__, errors)
-        return taken
-
-
-def _read_as_numbers(given: Any, taken: Any, *loc: str | int) -> Iterator[tuple[tuple[str | int, ...], bool]]:
-    """Where a truth value was read as 1 or 0, and that value."""
-    if isinstance(given, bool):
-        if not isinstance(taken, bool):
-            yield loc, given
-    elif isinstance(given, Mapping):
-        for key, value in given.items():
-            inner = taken.get(key, value) if isinstance(taken, Mapping) else getattr(taken, str(key), value)
-            yield from _read_as_numbers(value, inner, *loc, str(key))
-    elif isinstance(given, Sequence) and isinstance(taken, Sequence) and not isinstance(given, str):
-        for i, pair in enumerate(zip(given, taken, strict=False)):
-            yield from _read_as_numbers(*pair, *loc, i)
+from gdpo_nemo.validation import Strict as Strict
+from gdpo_nemo.validation import validate as validate
+from gdpo_nemo.worlds import AnyWorld
 
 
 class ConditionConfig(Strict):
@@ -169,7 +136,7 @@ class GdpoConfig(Strict):
     """The ``gdpo:`` block: how named rewards become one advantage per rollout. Shared by all backends."""
 
     task: str | None = Field(default=None, description="a built-in task; None: own rewards only")
-    task_options: dict[str, Any] = {}
+    task_options: dict[str, Any] = Field(default={})
     method: Literal["gdpo", "grpo", "preference"] = "gdpo"
     rewards: dict[str, RewardConfig] = Field(default={}, description="by name; empty means all of the task, weight 1")
     python_path: str | None = Field(default=None, description="folder that the modules of own rewards lie in")
@@ -311,64 +278,6 @@ class RunConfig(Strict):
                 "embedded.train.loss belongs to methods gdpo and grpo; method preference has that of gdpo.preference"
             )
         return self
-
-
-ConfigT = TypeVar("ConfigT", bound=BaseModel)
-
-
-def validate(model: type[ConfigT], data: Mapping[str, Any], origin: str = "configuration") -> ConfigT:
-    """Turn a mapping into a typed block, or say which key is wrong and what was meant.
-
-    Raises:
-        ConfigError: an unknown key (with the nearest known one), a wrong type or a value out of range.
-    """
-    try:
-        return model.model_validate(data)
-    except ValidationError as error:
-        lines = [_explain(model, item) for item in error.errors()]
-        raise ConfigError(f"{origin} is wrong:\n" + "\n".join(f"  {line}" for line in lines)) from error
-
-
-def _explain(model: type[BaseModel], item: Any) -> str:
-    tagged = [str(part) for part in item["loc"]]
-    location = [part for part in tagged if not part.startswith((TAG, SCHEDULE))]
-    key = ".".join(location)
-    if item["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
-        siblings = _keys_at(model, tagged[:-1])
-        near = difflib.get_close_matches(location[-1], siblings, n=1)
-        parent = ".".join(location[:-1])
-        hint = f" Did you mean {'.'.join([*location[:-1], near[0]])!r}?" if near else ""
-        return f"unknown key {key!r}.{hint} Known under {parent or 'the top level'!r}: {', '.join(siblings)}."
-    return f"{key}: {item['msg']} (got {item['input']!r})" if key else str(item["msg"])
-
-
-def _keys_at(model: Any, location: Sequence[str]) -> list[str]:
-    for part in location:
-        if part.startswith((TAG, SCHEDULE)):  # which of several worlds, or of several schedules
-            model = next(_bare(one) for one in model.__args__ if any(part == mark.tag for mark in _marks(one)))
-            continue
-        fields = _fields(model)
-        if part not in fields:
-            continue  # a key of a mapping such as rewards.<name>: its value type was entered already
-        model = fields[part]
-        for argument in getattr(model, "__args__", ()):
-            if _fields(argument):
-                model = argument
-    return list(_fields(model))
-
-
-def _marks(annotated: Any) -> list[Tag]:
-    return [mark for mark in getattr(annotated, "__metadata__", ()) if isinstance(mark, Tag)]
-
-
-def _bare(annotated: Any) -> Any:
-    return getattr(annotated, "__origin__", annotated)
-
-
-def _fields(model: Any) -> dict[str, Any]:
-    if isinstance(model, type) and issubclass(model, BaseModel):
-        return {name: field.annotation for name, field in model.model_fields.items()}
-    return get_type_hints(model) if is_dataclass(model) else {}
 
 
 def content_hash(*parts: Any) -> str:

@@ -16,10 +16,9 @@ from gdpo_nemo.data.tool_world import ToolWorld
 from gdpo_nemo.data.word_problem_world import WordProblemWorld
 from gdpo_nemo.prompts import programs, residues, tool_calling, word_problems
 from gdpo_nemo.types import Prompt, Row
+from gdpo_nemo.validation import TAG
 
 World = ToolWorld | ResidueWorld | ProgramWorld | WordProblemWorld
-TAG = "kind:"
-"""What marks, in the location of a validation error, the choice of a world."""
 
 
 def _tag(value: Any) -> str:
@@ -28,10 +27,10 @@ def _tag(value: Any) -> str:
 
 
 AnyWorld = Annotated[
-    Annotated[ToolWorld, Tag("kind:trips")]
-    | Annotated[ResidueWorld, Tag("kind:residues")]
-    | Annotated[ProgramWorld, Tag("kind:programs")]
-    | Annotated[WordProblemWorld, Tag("kind:word_problems")],
+    Annotated[ToolWorld, Tag(f"{TAG}trips")]
+    | Annotated[ResidueWorld, Tag(f"{TAG}residues")]
+    | Annotated[ProgramWorld, Tag(f"{TAG}programs")]
+    | Annotated[WordProblemWorld, Tag(f"{TAG}word_problems")],
     Discriminator(
         _tag,
         custom_error_type="kind",

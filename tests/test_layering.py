@@ -20,6 +20,7 @@ LEVELS = {
     "randomness": 0,
     "templates": 0,
     "terminal": 0,
+    "validation": 0,
     "advantages": 1,
     "composing": 1,
     "conditioning": 1,
@@ -71,6 +72,7 @@ SAME_LEVEL = {
     ("source", "config"),
     ("source", "worlds"),
     ("templates", "errors"),
+    ("validation", "errors"),
 }
 MAX_LINES = 500
 MAX_LINES_EMBEDDED = 400

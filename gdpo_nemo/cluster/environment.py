@@ -5,7 +5,8 @@ from __future__ import annotations
 from pydantic import Field
 
 from gdpo_nemo.cluster.settings import VLLM, Settings
-from gdpo_nemo.config import GdpoConfig, Strict
+from gdpo_nemo.config import GdpoConfig
+from gdpo_nemo.validation import Strict
 
 AT_ONCE = "each response as soon as it is complete, while others generate"
 AT_THE_END = "all responses after the last one, while the GPUs wait"

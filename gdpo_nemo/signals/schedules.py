@@ -22,9 +22,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Discriminator, Field, Tag
 
 from gdpo_nemo.errors import InputError
-
-TAG = "schedule:"
-"""What marks, in the location of a validation error, the choice between a number and a schedule."""
+from gdpo_nemo.validation import TAG
 
 
 @dataclass(frozen=True)

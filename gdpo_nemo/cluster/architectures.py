@@ -58,11 +58,6 @@ def architecture_of(model: str) -> Architecture | None:
         raise InputError(f"{config} does not describe a model: {error!r}") from error
 
 
-def known_models() -> tuple[str, ...]:
-    """Hub ids whose sizes ship with this package."""
-    return tuple(_known())
-
-
 @cache
 def _known() -> dict[str, dict[str, Any]]:
     models: dict[str, dict[str, Any]] = json.loads(KNOWN.read_text("utf-8"))["models"]

@@ -1,7 +1,6 @@
 """ToolRL's rlla_4k: prompts with tools and histories, and references of calls and responses (arXiv 2504.13958).
 
-Rows are read from a parquet file of one's own, or from the repository at the commit in ``sources``, and refused unless
-the file's git blob is the published one. The columns: ``prompt`` (a system and a user message), ``reward_model``
+``sources`` names the published files. Their columns: ``prompt`` (a system and a user message), ``reward_model``
 (``ground_truth``), and others that nothing here needs.
 
 A reference can contradict its own prompt: a number written as a string where the tool declares a number, a call of a
@@ -18,13 +17,9 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from gdpo_nemo.data.fitting import fit_prompts, token_counter
-from gdpo_nemo.data.locks import DataLockError, data_root, fingerprint, is_offline, locked_file
-from gdpo_nemo.data.sources import RLLA
 from gdpo_nemo.data.table import TableFile, read_table, to_rows
-from gdpo_nemo.errors import UnknownNameError
 from gdpo_nemo.types import Message, Prompt, Row
 
-SPLITS: Final = {"train": "dataset/rlla_4k/train.parquet", "test": "dataset/rlla_4k/test.parquet"}
 COLUMNS: Final = {"gold": "reward_model.ground_truth", "chat": "prompt"}
 PROMPT_LIMIT: Final = 2048  # tokens, chat markup included: max_prompt_length of the released scripts
 NUMERIC: Final = frozenset({"int", "integer", "float", "double", "number", "long"})
@@ -32,33 +27,6 @@ Record = Mapping[str, Any]
 
 _TOOL = re.compile(r"^\d+\. Name: (.*?)\nDescription: (.*?)\nParameters: (\{.*?\})$", re.MULTILINE | re.DOTALL)
 _BLOCK = re.compile(r"<tool_call>\n(.*?)\n</tool_call>", re.DOTALL)
-
-
-def rlla_file(split: str, path: Path | None = None, *, root: Path | None = None, offline: bool = False) -> Path:
-    """The file of a split, proved to be the published one.
-
-    Args:
-        split: ``train`` or ``test``.
-        path: of a copy; None: the one that is locked under ``root``, fetched when it must be.
-        root: where data sets lie; None: ``GDPO_DATA``, else ``data``.
-        offline: ask nothing of the network.
-
-    Raises:
-        UnknownNameError: no such split.
-        PrerequisiteError: the file is missing and cannot be had.
-        DataLockError: it has another content.
-    """
-    if split not in SPLITS:
-        raise UnknownNameError("split of rlla_4k", split, SPLITS)
-    if path is None:
-        return locked_file(RLLA, SPLITS[split], data_root(root), offline=is_offline(offline))
-    blob, wanted = fingerprint(path).git_blob, RLLA.git_blobs[SPLITS[split]]
-    if blob != wanted:
-        raise DataLockError(
-            f"{path} has git blob {blob}, expected {wanted}: it is not {SPLITS[split]} of {RLLA.origin} at "
-            f"{RLLA.revision}. Rows of your own are read with gdpo.data"
-        )
-    return path
 
 
 def read_rlla(path: Path) -> list[Row]:

@@ -43,7 +43,6 @@ SCHEMA = 2
 HEADER, RESULT, LOCK = "evaluation.json", "result.json", "evaluation.lock"
 REQUIRED = ("benchmark", "grader", "model", "sampling", "samples_per_question")
 DEFAULT_GRADER = "default"
-STATES = ("missing", "started", "running", "complete", "incomplete")
 GRADER = re.compile(r"[\w.+@-]+")
 
 

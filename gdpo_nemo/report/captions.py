@@ -88,7 +88,7 @@ def claim_line(spec: ReportSpec, verdict: Verdict, *, named: bool = False) -> st
     column = _column(spec, verdict)
     head = f"{verdict.status.replace('_', ' ')}: {_claim(spec, verdict, column, named)}"
     if verdict.difference is None:
-        return f"{head}: {verdict.reason}{_beside(spec, verdict, column)}"
+        return f"{head}: {verdict.reason}{_beside(spec, verdict)}"
     span = "no interval"
     if verdict.interval:
         low, high = (f"{limit:+.{column.digits}f}" for limit in (verdict.interval.low, verdict.interval.high))
@@ -99,7 +99,7 @@ def claim_line(spec: ReportSpec, verdict: Verdict, *, named: bool = False) -> st
     return (
         f"{head}: difference {verdict.difference:+.{column.digits}f}{_unit(column)} {span}{adjusted}, claimed sign in "
         f"{verdict.seeds_agreeing} of {seeds} seeds, n = {seeds}{of} x {verdict.num_questions}"
-        f"{_beside(spec, verdict, column)}"
+        f"{_beside(spec, verdict)}"
     )
 
 
@@ -144,7 +144,7 @@ def _claim(spec: ReportSpec, verdict: Verdict, column: Column, named: bool) -> s
     return f"{words}, {known.label if known else verdict.model}" if named else words
 
 
-def _beside(spec: ReportSpec, verdict: Verdict, column: Column) -> str:
+def _beside(spec: ReportSpec, verdict: Verdict) -> str:
     """The paper's effect; at embedded scale with the models that it is of."""
     if not verdict.effects:
         return ""

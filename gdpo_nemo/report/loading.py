@@ -38,7 +38,7 @@ def read_evaluations(spec: ReportSpec) -> Evaluations:
         arms.setdefault(arm, {})
         if found:
             arms[arm][seed] = found
-    evaluations = Evaluations(base, arms, planned, states, base_asked=spec.base is not None)
+    evaluations = Evaluations(base, arms, planned, states)
     check_all_or_none_synthetic(evaluations.all())
     return evaluations
 

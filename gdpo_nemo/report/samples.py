@@ -129,14 +129,12 @@ class Evaluations:
         arms: arm -> seed -> benchmark -> evaluation; finished ones only, in the order of the table.
         planned: arm -> seeds asked for.
         states: run name -> benchmark -> ``finished`` or a key of ``STATE_WORDS``.
-        base_asked: whether the base model is a row.
     """
 
     base: Mapping[str, Evaluation]
     arms: Mapping[str, Mapping[int, Mapping[str, Evaluation]]]
     planned: Mapping[str, tuple[int, ...]]
     states: Mapping[str, Mapping[str, str]]
-    base_asked: bool = False
     _graded: dict[tuple[str, str], dict[int, FloatArray]] = field(default_factory=dict, repr=False)
 
     def of_arm(self, arm: str, column: Column) -> dict[int, Evaluation]:

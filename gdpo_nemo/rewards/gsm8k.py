@@ -139,12 +139,6 @@ def parse_number(text: str) -> Fraction | None:
     return Fraction(text.replace(",", ""))
 
 
-def answer_section(response: str) -> str | None:
-    """What the last closed answer section outside the thought holds; None where there is none."""
-    found = [section.body for section in _sections(response)[0] if section.kind == "answer" and section.closed]
-    return found[-1] if found else None
-
-
 def _score_strict(response: str, gold: str) -> RewardVector:
     text = response.strip()
     sections, stray = _sections(text)

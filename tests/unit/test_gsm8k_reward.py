@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from gdpo_nemo.errors import InputError, UnknownNameError
 from gdpo_nemo.rewards import build_reward
-from gdpo_nemo.rewards.gsm8k import MODES, NAMES, REASONS, Gsm8kReward, answer_section, parse_number, score
+from gdpo_nemo.rewards.gsm8k import MODES, NAMES, REASONS, Gsm8kReward, parse_number, score
 from gdpo_nemo.types import Rollout, Row
 
 SOLUTION = "Each of 3 boxes holds 6 pens.\nThat is 3 * 6 = <<3*6=18>>18 pens.\n#### 18"
@@ -141,8 +141,7 @@ def test_any_text_is_scored_within_the_ranges_and_explained(response, gold):
             assert value == 1 or found.reasons[name]
     strict = score(response, gold)
     if strict["format"]:  # then there is one answer, and the number in it decides the other two
-        said = answer_section(response)
-        assert said is not None
+        said = response.rpartition("<answer>")[2].partition("</answer>")[0]
         assert strict["correct"] == (parse_number(said) == parse_number(gold.split()[-1]))
 
 

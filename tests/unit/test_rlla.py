@@ -5,17 +5,14 @@ import json
 import pytest
 
 from gdpo_nemo.data import rlla
-from gdpo_nemo.data.locks import DataLockError
 from gdpo_nemo.data.rlla import (
     contradictions,
     described,
     offered_tools,
     read_rlla,
-    rlla_file,
     statistics,
 )
 from gdpo_nemo.data.sources import RLLA
-from gdpo_nemo.errors import UnknownNameError
 from gdpo_nemo.prompts import toolrl
 
 TOOLS = [
@@ -102,13 +99,7 @@ def test_long_prompts_are_counted_with_a_tokenizer(rows, chat_tokenizer, monkeyp
     assert "2 rows, the longest of" in described(found)[-1]
 
 
-def test_only_the_published_file_is_taken(rows, tmp_path):
-    with pytest.raises(
-        DataLockError, match=r"is not dataset/rlla_4k/test\.parquet of github:qiancheng0/ToolRL at 8cee13e"
-    ):
-        rlla_file("test", tmp_path / "test.parquet")
-    with pytest.raises(UnknownNameError, match="split of rlla_4k"):
-        rlla_file("dev", tmp_path / "test.parquet")
+def test_every_published_file_has_its_git_blob():
     assert set(RLLA.git_blobs) == set(RLLA.files)
 
 

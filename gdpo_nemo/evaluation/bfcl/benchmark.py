@@ -27,7 +27,7 @@ from gdpo_nemo.types import RewardVector
 
 CHECKED_AT_ONCE = 100
 OFFICIAL, CORRECTED, FORMAT, FORMAT_STRICT = "correct", "corrected", "correct_format", "correct_format_strict"
-OUTCOMES = ABSTAINED, CALLED, BROKEN_CALL = "abstained", "called", "broken_call"
+ABSTAINED, CALLED, BROKEN_CALL = "abstained", "called", "broken_call"
 """What can come of a question that no tool fits; only the first is right in ``corrected``."""
 
 

@@ -28,7 +28,6 @@ from typing import Any
 MODELS = {"toolrl": False, "native": True}  # registry name -> whether dots in names of tools became underscores
 REJECTED = "rejected_call()"  # no such name: the release answers with an error, as to any unknown name
 MEMORY_BYTES = 4 << 30
-NESTING = 100_000  # of JSON, beyond what Python reads
 
 Json = dict[str, Any]
 

@@ -83,11 +83,6 @@ def is_irrelevance(category: str) -> bool:
     return category.endswith("irrelevance")
 
 
-def without_reference(category: str) -> bool:
-    """Whether any call, or none, is all that is checked."""
-    return category.endswith("relevance")
-
-
 MULTI_TURN: Final = {
     "multi_turn_base": 200,
     "multi_turn_miss_func": 200,

@@ -23,7 +23,6 @@ from gdpo_nemo.types import Message, Prompt, Row
 COLUMNS: Final = {"gold": "reward_model.ground_truth", "chat": "prompt"}
 PROMPT_LIMIT: Final = 2048  # tokens, chat markup included: max_prompt_length of the released scripts
 NUMERIC: Final = frozenset({"int", "integer", "float", "double", "number", "long"})
-Record = Mapping[str, Any]
 
 _TOOL = re.compile(r"^\d+\. Name: (.*?)\nDescription: (.*?)\nParameters: (\{.*?\})$", re.MULTILINE | re.DOTALL)
 _BLOCK = re.compile(r"<tool_call>\n(.*?)\n</tool_call>", re.DOTALL)

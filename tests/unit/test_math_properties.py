@@ -9,11 +9,12 @@ from hypothesis import strategies as st
 
 from gdpo_nemo.rewards.math import GRADERS, grade
 from gdpo_nemo.rewards.math.answers import read
-from gdpo_nemo.rewards.math.comparison import compare, exactly, undecided
+from gdpo_nemo.rewards.math.comparison import compare
 from gdpo_nemo.rewards.math.exact import number
 from gdpo_nemo.rewards.math.extraction import THINKING, final_answer
 from gdpo_nemo.rewards.math.grading import _gold
 from gdpo_nemo.rewards.math.notation import clean, key
+from gdpo_nemo.rewards.math.written import exactly, undecided
 
 MANY = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 LATEX = st.lists(

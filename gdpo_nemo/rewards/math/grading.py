@@ -18,12 +18,13 @@ from typing import Final
 from gdpo_nemo.errors import InputError, UnknownNameError
 from gdpo_nemo.rewards.math.answers import read
 from gdpo_nemo.rewards.math.brackets import is_balanced
-from gdpo_nemo.rewards.math.comparison import compare, exactly, leaves, undecided
+from gdpo_nemo.rewards.math.comparison import compare
 from gdpo_nemo.rewards.math.exact import Number, number, same
 from gdpo_nemo.rewards.math.extraction import final_answer
 from gdpo_nemo.rewards.math.notation import clean, key
 from gdpo_nemo.rewards.math.pool import UNDECIDED, Job, Outcome, shared_pool
-from gdpo_nemo.rewards.math.shapes import Answer, Leaf, Phrase, Prose
+from gdpo_nemo.rewards.math.shapes import Answer, Leaf, Phrase, Prose, leaves
+from gdpo_nemo.rewards.math.written import exactly, undecided
 
 GRADERS: Final = ("strict", "dler_compat", "math_verify")
 """The policy of docs/math-grading.md; the behaviour of the paper's group; the library alone."""

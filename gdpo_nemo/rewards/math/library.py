@@ -17,10 +17,11 @@ from functools import lru_cache
 from typing import Any, Final
 
 from gdpo_nemo.rewards.math.answers import read
-from gdpo_nemo.rewards.math.comparison import Verdict, compare, exactly, leaves, undecided
+from gdpo_nemo.rewards.math.comparison import Verdict, compare
 from gdpo_nemo.rewards.math.exact import Number, number, same
 from gdpo_nemo.rewards.math.notation import clean
-from gdpo_nemo.rewards.math.shapes import Leaf, Relation
+from gdpo_nemo.rewards.math.shapes import Leaf, Relation, leaves
+from gdpo_nemo.rewards.math.written import exactly, undecided
 
 _DIGITS: Final = 60
 _AGREE: Final = 45

@@ -7,7 +7,7 @@ elements, which a comparison of values alone would lose.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, cast
 
 from gdpo_nemo.rewards.math.units import Unit
 
@@ -89,3 +89,16 @@ class Prose:
 
 
 Answer = Leaf | Phrase | Choice | Group | Interval | Named | Relation | Prose
+
+
+def leaves(answer: Answer) -> list[Leaf]:
+    """The expressions of an answer, from left to right."""
+    if isinstance(answer, Leaf):
+        return [answer]
+    if isinstance(answer, Group):
+        return [leaf for item in answer.items for leaf in leaves(item)]
+    if isinstance(answer, Interval):
+        return leaves(answer.low) + leaves(answer.high)
+    if isinstance(answer, Named) or (isinstance(answer, Choice) and answer.value is not None):
+        return leaves(cast(Answer, answer.value))
+    return []

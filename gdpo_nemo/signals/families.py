@@ -42,19 +42,20 @@ def check_families(families: Mapping[str, Family], names: Sequence[str]) -> None
 
     Raises:
         UnknownNameError: a member that is no reward in use.
-        InputError: an empty family, a family called like a reward, or a reward in two families or twice in one.
+        InputError: an empty family, or a reward in two families or twice in one.
     """
     owner: dict[str, str] = {}
     for name, family in families.items():
         if not family.rewards:
-            raise InputError(f"family {name!r} has no rewards; name them, or take it out")
-        if name in names:
-            raise InputError(f"family {name!r} is called like a reward; give it another name")
+            raise InputError(f"gdpo.families.{name} has no rewards; name them, or take it out")
         for member in family.rewards:
             if member not in names:
-                raise UnknownNameError(f"reward in family {name!r}", member, names)
+                raise UnknownNameError(f"reward in gdpo.families.{name}", member, names)
             if member in owner:
-                raise InputError(f"reward {member!r} is in family {owner[member]!r} and again in {name!r}; once is all")
+                raise InputError(
+                    f"reward {member!r} is in gdpo.families.{owner[member]} and again in gdpo.families.{name}; "
+                    "once is all"
+                )
             owner[member] = name
 
 

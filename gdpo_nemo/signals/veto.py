@@ -50,7 +50,7 @@ class Veto:
             UnknownNameError: there is none of that name.
         """
         if self.reward not in names:
-            raise UnknownNameError("reward in veto", self.reward, names)
+            raise UnknownNameError("reward in gdpo.veto.reward", self.reward, names)
 
 
 def vetoed(advantages_B: Tensor, rewards_B_K: Tensor, names: Sequence[str], veto: Veto) -> tuple[Tensor, int]:

@@ -52,7 +52,7 @@ def answer(options: argparse.Namespace) -> Answer:
     from gdpo_nemo.sandbox.probe import probe
 
     sandbox = probe()
-    found = [_machine(), *map(_modules, NEEDS), _gpu(), _nemo_rl(), _git()]
+    found = [_machine(), *map(_modules, NEEDS), _gpu(), _nemo_rl(), _rehearsal(), _git()]
     found.append(Finding("run programs of models", sandbox.chosen is not None, sandbox.lines()[-1]))
     lines = table([["ok" if one.ok else "--", one.name, one.text] for one in found])
     layers = sentences(sandbox.lines(), "  ")
@@ -91,6 +91,18 @@ def _nemo_rl() -> Finding:
         return Finding("NeMo RL", True, host.locate().description)
     except PrerequisiteError as error:
         return Finding("NeMo RL", False, str(error))
+
+
+def _rehearsal() -> Finding:
+    from gdpo_nemo.backends.nemo_rl.rehearsal.run import NEEDED, NEEDED_BY, check_packages
+
+    what = "rehearse every task"
+    try:
+        for task in NEEDED_BY:
+            check_packages(task)
+    except PrerequisiteError as error:
+        return Finding(what, False, str(error))
+    return Finding(what, True, ", ".join((*NEEDED, *(name for own in NEEDED_BY.values() for name in own))))
 
 
 def _git() -> Finding:

@@ -299,10 +299,10 @@ def test_the_weight_of_a_family_follows_a_schedule_and_is_logged():
 @pytest.mark.parametrize(
     ("families", "error", "words"),
     [
-        ({"f": []}, InputError, "family 'f' has no rewards"),
-        ({"f": ["correkt"]}, UnknownNameError, "Did you mean 'correct'"),
+        ({"f": []}, InputError, r"gdpo\.families\.f has no rewards"),
+        ({"f": ["correkt"]}, UnknownNameError, r"in gdpo\.families\.f 'correkt'\. Did you mean 'correct'"),
         ({"correct": ["format"]}, ConfigError, r"gdpo\.families\.correct is called like a reward"),
-        ({"f": ["format"], "g": ["format"]}, InputError, "in family 'f' and again in 'g'"),
+        ({"f": ["format"], "g": ["format"]}, InputError, r"in gdpo\.families\.f and again in gdpo\.families\.g"),
         ({"f": ["format", "format"]}, InputError, "once is all"),
     ],
 )
@@ -351,7 +351,7 @@ def test_a_wrong_value_names_its_key(block, words):
 
 
 def test_a_veto_by_a_reward_that_is_not_in_use_is_refused():
-    with pytest.raises(UnknownNameError, match=r"unknown reward in veto 'format'\. Known: correct"):
+    with pytest.raises(UnknownNameError, match=r"unknown reward in gdpo\.veto\.reward 'format'\. Known: correct"):
         method(rewards={"correct": {}}, veto={"reward": "format", "below": 1})
 
 

@@ -1,5 +1,7 @@
 """The report page in a real browser: it does what it says, asks for nothing, and models cannot write on it."""
 
+import dataclasses
+
 import pytest
 from devtools import Browser, executable
 from page_documents import HOSTILE, LABELS, make_document
@@ -62,6 +64,32 @@ def test_an_arm_can_be_switched_off_and_on(browser, address):
         assert page.complaints() == []
 
 
+def test_of_many_arms_those_with_other_weights_are_off_until_they_are_asked_for(browser, tmp_path):
+    document = make_document()
+    curves = {model: own + _weighted(own) for model, own in document.curves.items()}
+    path = tmp_path / "many.html"
+    path.write_text(render_page(dataclasses.replace(document, curves=curves)), "utf-8")
+    with browser.page(path.as_uri()) as page:
+        shown = {arm: page.run(VISIBLE.format(arm) + ".length") > 0 for arm in (*LABELS, "gdpo_w75", "grpo_w25")}
+        assert shown == dict.fromkeys(LABELS, True) | {"gdpo_w75": False, "grpo_w25": False}
+        page.click(".arms input[value=gdpo_w75]")
+        assert page.run(VISIBLE.format("gdpo_w75") + ".length") > 0
+        look = "(() => {{ const s = getComputedStyle(document.querySelector('.median[data-arm={}]')); "
+        look += "return [s.stroke, s.strokeDasharray]; }})()"
+        (colour, line), (same, other) = (page.run(look.format(arm)) for arm in ("gdpo", "gdpo_w75"))
+        assert colour == same and line != other
+        assert page.complaints() == []
+
+
+def _weighted(curves):
+    return tuple(
+        dataclasses.replace(curve, arm=f"{curve.arm}_w{weight}")
+        for curve in curves
+        for weight in (75, 50, 25)
+        if curve.arm != "grpo_no_std"
+    )
+
+
 def test_a_cell_leads_to_the_full_text_of_its_samples_by_keyboard_and_back(browser, address):
     with browser.page(address) as page:
         page.run(f"document.querySelector('a[href=\"{CELL}\"]').focus()")
@@ -115,10 +143,12 @@ def test_the_policy_of_the_page_stops_what_would_get_past_the_escaping(browser, 
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-@pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.parametrize("width", [360, 770, 1280])
 def test_nothing_is_cut_off_and_text_can_be_read(browser, address, width, dark):
     with browser.page(address, width=width, height=844, dark=dark) as page:
         assert page.run("document.documentElement.scrollWidth") <= width
+        ends = page.run("[...document.querySelectorAll('.forest')].map((e) => e.getBoundingClientRect().right)")
+        assert ends and max(ends) <= width
         assert page.run(CONTRAST) == []
         page.click(f'a[href="{CELL}"]')
         page.click("#trace summary")

@@ -27,6 +27,10 @@ COLOURS = {
     "grpo_rescaled": GREEN,
     "gdpo_conditioned": GREEN,
     "grpo_conditioned": PURPLE,
+    "gdpo_2obj": SKY,
+    "gdpo_3obj": BLUE,
+    "grpo_2obj": ORANGE,
+    "grpo_3obj": VERMILION,
 }
 OTHER_COLOURS = (PURPLE, BLACK, GREEN, SKY, ORANGE, YELLOW, VERMILION, BLUE)
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")

@@ -127,7 +127,10 @@ def forest(value: float, low: float | None, high: float | None, reach: float, st
         return round(FOREST_WIDTH / 2 + inside * (FOREST_WIDTH / 2 - 5), 1)
 
     middle = FOREST_HEIGHT / 2
-    parts = [el("line", x1=x(0), x2=x(0), y1=1, y2=FOREST_HEIGHT - 1, class_="zero")]
+    parts = [
+        el("line", x1=0, x2=FOREST_WIDTH, y1=middle, y2=middle, class_="axis"),
+        el("line", x1=x(0), x2=x(0), y1=1, y2=FOREST_HEIGHT - 1, class_="zero"),
+    ]
     if low is not None and high is not None:
         parts.append(el("line", x1=x(low), x2=x(high), y1=middle, y2=middle, class_="whisker"))
     parts.append(el("circle", cx=x(value), cy=middle, r=3.5))

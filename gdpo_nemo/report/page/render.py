@@ -10,15 +10,18 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Mapping
 from importlib.resources import files
 from typing import Any
 
 from gdpo_nemo.report.figures.style import colours
+from gdpo_nemo.report.figures.tradeoff import split_arm
 from gdpo_nemo.report.grid import heading, number
 from gdpo_nemo.report.page import charts, sections
 from gdpo_nemo.report.page.document import PageDocument, Trace
 from gdpo_nemo.report.page.markup import Markup, el, joined
+from gdpo_nemo.report.render import POWER
 from gdpo_nemo.report.spec import Column
 from gdpo_nemo.report.table import Cell, TableRow
 
@@ -33,6 +36,13 @@ DARK = {
     "#000000": "#E4E8ED",
     "#F0E442": "#F0E442",
 }
+PATTERNS = (
+    "",
+    " --dash: 6 3; --swatch: repeating-linear-gradient(90deg, var(--arm) 0 6px, transparent 6px 9px);",
+    " --dash: 9 3 2 3; --swatch: repeating-linear-gradient(90deg, var(--arm) 0 9px, transparent 9px 12px);",
+    " --dash: 1.5 3; --swatch: repeating-linear-gradient(90deg, var(--arm) 0 3px, transparent 3px 6px);",
+)
+"""Lines and swatches of the arms of one colour, in their order."""
 SYNTHETIC = "Synthetic: these runs were made up to test the report. No number on this page is a result."
 NO_SCRIPT = "Without scripts, the tables and curves can be read; the way down to the samples needs them."
 
@@ -87,7 +97,8 @@ def _parts(
 ) -> list[tuple[str, str, Markup]]:
     """(anchor, heading, content) of every part that has something to show."""
     verdicts = [sections.tiles(document), *([sections.claims(document)] if document.verdicts else [])]
-    verdicts.append(sections.notes([line for table in document.tables for line in table.power]))
+    if power := [line for table in document.tables for line in table.power]:
+        verdicts += [el("h3", POWER), sections.notes(power)]
     parts = [("verdicts", "Verdicts", joined(verdicts))]
     several = len(document.tables) > 1
     tables = [
@@ -153,7 +164,7 @@ def _trace(trace: Trace, row: TableRow, cell: Cell, column: Column, experiment: 
     for name, interval in (("interval", cell.interval), ("band", cell.band)):
         if interval is not None:
             ends = f"{number(interval.low, column.digits)} to {number(interval.high, column.digits)}{unit}"
-            facts.append((name, f"{ends} ({interval.level:.0%}, {interval.method})"))
+            facts.append((name, f"{ends} ({100 * interval.level:g} %, {interval.method})"))
     if cell.paper is not None:
         facts.append(("paper", number(cell.paper, cell.paper_digits) + unit))
     if cell.verdict is not None:
@@ -181,9 +192,14 @@ def _arms(document: PageDocument) -> list[str]:
 
 
 def _arm_styles(arms: list[str]) -> str:
-    palette = colours(arms)
-    light = [f".arm{i} {{ --arm: {palette[arm]}; }}" for i, arm in enumerate(arms)]
-    dark = [f".arm{i} {{ --arm: {DARK[palette[arm]]}; }}" for i, arm in enumerate(arms)]
+    """A colour for each method, as in the figures, and a pattern of its own for each arm that shares one."""
+    palette = colours(list(dict.fromkeys(split_arm(arm)[0] for arm in arms)))
+    light, dark, used = [], [], Counter[str]()
+    for i, arm in enumerate(arms):
+        colour = palette[split_arm(arm)[0]]
+        light.append(f".arm{i} {{ --arm: {colour};{PATTERNS[used[colour] % len(PATTERNS)]} }}")
+        dark.append(f".arm{i} {{ --arm: {DARK[colour]}; }}")
+        used[colour] += 1
     inside = "\n  ".join(dark)
     return "\n".join([*light, f"@media screen and (prefers-color-scheme: dark) {{\n  {inside}\n}}", ""])
 

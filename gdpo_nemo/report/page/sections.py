@@ -10,6 +10,7 @@ from urllib.parse import quote
 import numpy as np
 
 from gdpo_nemo.report.figures.curves import NOTE
+from gdpo_nemo.report.figures.tradeoff import split_arm
 from gdpo_nemo.report.grid import heading, number
 from gdpo_nemo.report.page import charts
 from gdpo_nemo.report.page.document import Grid, Health, PageDocument
@@ -18,6 +19,7 @@ from gdpo_nemo.report.spec import Column
 from gdpo_nemo.report.table import Cell, Table, TableRow
 from gdpo_nemo.report.verdict import Verdict
 
+ARMS_AT_FIRST = 8  # more lines than that cannot be told apart
 STATUS_ORDER = ("supported", "contradicted", "not_supported", "not_run")
 CELL_ORDER = ("reproduced", "direction", "not_reproduced", "underpowered", "not_run")
 
@@ -67,7 +69,7 @@ def claims(document: PageDocument) -> Markup:
         reach[verdict.claim.on] = max(reach.get(verdict.claim.on, 0.0), *map(abs, ends))
     several = len({verdict.model for verdict in document.verdicts}) > 1
     rows = [_claim(verdict, columns, document.labels, reach, several) for verdict in document.verdicts]
-    head = [el("th", name, scope="col") for name in ("", "claim", "difference", "", "n")]
+    head = [el("th", name, scope="col") for name in ("verdict", "claim", "difference", "0 in the middle", "n")]
     table = el("table", el("thead", el("tr", *head)), el("tbody", *rows), class_="claims")
     return scroll("Claims", table)
 
@@ -164,9 +166,13 @@ def curves(document: PageDocument, panels: Sequence[charts.Panel], arms: Mapping
     drawn = [curve for own in document.curves.values() for curve in own]
     seeds = {arm: {curve.seed for curve in drawn if curve.arm == arm} for arm in arms}
     boxes = []
+    ran = [arm for arm in arms if seeds[arm]]
+    at_first = ran if len(ran) <= ARMS_AT_FIRST else [arm for arm in ran if split_arm(arm)[1] == 1.0][:ARMS_AT_FIRST]
     for arm, colour in arms.items():
         size = f"n = {len(seeds[arm])}" if seeds[arm] else "not run"
-        box = el("input", type="checkbox", value=arm, checked=True, disabled=not seeds[arm], class_=f"arm{colour}")
+        box = el(
+            "input", type="checkbox", value=arm, checked=arm in at_first, disabled=not seeds[arm], class_=f"arm{colour}"
+        )
         swatch = el("span", class_=f"swatch arm{colour}")
         boxes.append(el("label", box, swatch, f"{document.labels.get(arm, arm)} ({size})"))
     figures = [
@@ -188,6 +194,8 @@ def curves(document: PageDocument, panels: Sequence[charts.Panel], arms: Mapping
         el("output", str(last), id="step-value", for_="step"),
         class_="stepper",
     )
+    rest = len(ran) - len(at_first)
+    off = [f"{rest} further arms are switched off at first."] if rest else []
     thinned = {panel.every for panel in panels if panel.every > 1}
     fewer = [f"One step in {max(thinned)} is drawn; the CSV beside the figures has all."] if thinned else []
     explained = "The numbers at a step are the median and the quartiles over the seeds."
@@ -196,7 +204,7 @@ def curves(document: PageDocument, panels: Sequence[charts.Panel], arms: Mapping
             el("fieldset", el("legend", "Arms shown"), *boxes, class_="arms"),
             el("div", *figures, class_="panels"),
             stepper,
-            notes([f"{NOTE} {explained}", *fewer]),
+            notes([f"{NOTE} {explained}", *off, *fewer]),
         ]
     )
 

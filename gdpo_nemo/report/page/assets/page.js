@@ -25,14 +25,17 @@ function showArms() {
   }
 }
 
-for (const box of document.querySelectorAll(".arms input")) {
-  box.checked = true; // whatever a reload remembers
+for (const box of document.querySelectorAll(".arms input:not(:disabled)")) {
+  box.checked = box.defaultChecked; // whatever a reload remembers
+  if (!box.checked) hiddenArms.add(box.value);
   box.addEventListener("change", () => {
     if (box.checked) hiddenArms.delete(box.value);
     else hiddenArms.add(box.value);
     showArms();
   });
 }
+
+showArms();
 
 // ---- a step of the curves
 

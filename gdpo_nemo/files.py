@@ -6,12 +6,14 @@ JSON is replaced in one move, JSONL grows by whole lines, and a lock is let go b
 from __future__ import annotations
 
 import contextlib
+import csv
 import fcntl
+import io
 import json
 import math
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -87,6 +89,13 @@ def to_jsonl(rows: Iterable[Mapping[str, Any]]) -> str:
         ValueError: such a number deeper than in the row itself.
     """
     return "".join(json.dumps({k: _or_null(v) for k, v in row.items()}, allow_nan=False) + "\n" for row in rows)
+
+
+def csv_text(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """A table as CSV; None is an empty field."""
+    buffer = io.StringIO()
+    csv.writer(buffer, lineterminator="\n").writerows([headings, *rows])
+    return buffer.getvalue()
 
 
 def _or_null(value: Any) -> Any:

@@ -14,14 +14,13 @@ and the window is the last tenth of the steps, at least ``MIN_WINDOW``.
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from gdpo_nemo.files import csv_text
 from gdpo_nemo.report.training import Training
 from gdpo_nemo.stats import Interval, wilson
 from gdpo_nemo.stats.strata import FloatArray
@@ -183,19 +182,17 @@ def learning_rate_sensitivity(
 
 def to_csv(arms: Sequence[ArmStability]) -> str:
     """One row per arm and quantity."""
-    buffer = io.StringIO()
-    writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(["arm", "quantity", "of", "value", "low", "high", "seeds", "steps"])
+    lines: list[Sequence[object]] = []
     for one in arms:
         size = [len(one.seeds), one.steps]
         for metric in SPIKED:
-            writer.writerow([one.arm, "spikes per 1000 steps", metric, one.spikes_per_1000(metric), "", "", *size])
+            lines.append([one.arm, "spikes per 1000 steps", metric, one.spikes_per_1000(metric), "", "", *size])
         share, limits = len(one.collapsed) / len(one.seeds), one.collapse_interval
-        writer.writerow([one.arm, "share of collapsed seeds", "", share, limits.low, limits.high, *size])
+        lines.append([one.arm, "share of collapsed seeds", "", share, limits.low, limits.high, *size])
         for reward in one.spreads:
-            writer.writerow([one.arm, "final level", reward, one.levels.get(reward), "", "", *size])
-            writer.writerow([one.arm, "spread across seeds", reward, one.spreads[reward], "", "", *size])
-    return buffer.getvalue()
+            lines.append([one.arm, "final level", reward, one.levels.get(reward), "", "", *size])
+            lines.append([one.arm, "spread across seeds", reward, one.spreads[reward], "", "", *size])
+    return csv_text(["arm", "quantity", "of", "value", "low", "high", "seeds", "steps"], lines)
 
 
 def rows(arms: Sequence[ArmStability], labels: Mapping[str, str]) -> tuple[list[str], list[list[str]]]:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from gdpo_nemo.files import csv_text
 from gdpo_nemo.report.figures.tradeoff import split_arm
 from gdpo_nemo.report.samples import Evaluations
 from gdpo_nemo.report.spec import Column, ReportSpec
@@ -45,14 +44,12 @@ def lines(found: Sequence[Shift], labels: Mapping[str, str]) -> list[str]:
 
 def to_csv(found: Sequence[Shift]) -> str:
     """One row per arm and column, unrounded."""
-    buffer = io.StringIO()
-    writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(["arm", "less", "column", "difference", "low", "high", "seeds"])
+    rows = []
     for shift in found:
         interval = shift.pair.interval
         ends = (interval.low, interval.high) if interval else ("", "")
-        writer.writerow([shift.arm, shift.method, shift.column.name, shift.pair.value, *ends, len(shift.pair.by_seed)])
-    return buffer.getvalue()
+        rows.append([shift.arm, shift.method, shift.column.name, shift.pair.value, *ends, len(shift.pair.by_seed)])
+    return csv_text(["arm", "less", "column", "difference", "low", "high", "seeds"], rows)
 
 
 def _line(shift: Shift, labels: Mapping[str, str]) -> str:

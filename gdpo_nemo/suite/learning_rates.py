@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from gdpo_nemo.errors import PrerequisiteError, RunDirError, UsageError
+from gdpo_nemo.files import csv_text
 from gdpo_nemo.run_dir import differing_keys
 from gdpo_nemo.suite.grid import Selection
 
@@ -37,13 +36,15 @@ class LearningRates:
 
     def to_csv(self) -> str:
         """One row per reward, learning rate and arm."""
-        buffer = io.StringIO()
-        writer = csv.writer(buffer, lineterminator="\n")
-        writer.writerow(["reward", "learning_rate", "arm", "final_level"])
-        for reward, levels in self.levels.items():
-            for rate, by_arm in sorted(levels.items()):
-                writer.writerows([reward, repr(rate), arm, repr(level)] for arm, level in by_arm.items())
-        return buffer.getvalue()
+        return csv_text(
+            ["reward", "learning_rate", "arm", "final_level"],
+            [
+                [reward, repr(rate), arm, repr(level)]
+                for reward, levels in self.levels.items()
+                for rate, by_arm in sorted(levels.items())
+                for arm, level in by_arm.items()
+            ],
+        )
 
 
 def read_learning_rates(selection: Selection, roots: Sequence[Path]) -> LearningRates:

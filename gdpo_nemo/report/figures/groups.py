@@ -12,8 +12,6 @@ hardly differ, which the third panel shows.
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -24,6 +22,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gdpo_nemo.errors import InputError
+from gdpo_nemo.files import csv_text
 from gdpo_nemo.report.figures import style
 
 if TYPE_CHECKING:
@@ -104,15 +103,12 @@ def all_counts() -> list[Count]:
 
 def to_csv(counts: Sequence[Count]) -> str:
     """One row per setting and method."""
-    buffer = io.StringIO()
-    writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(["panel", "rollouts", "rewards", "weights", "possible", "method", "distinct"])
+    rows = []
     for count in counts:
         weights = " ".join(f"{weight:g}" for weight in count.weights)
-        for method, distinct in count.distinct.items():
-            setting = [count.panel, count.rollouts, len(count.weights), weights, count.possible]
-            writer.writerow([*setting, method, distinct])
-    return buffer.getvalue()
+        setting = [count.panel, count.rollouts, len(count.weights), weights, count.possible]
+        rows += [[*setting, method, distinct] for method, distinct in count.distinct.items()]
+    return csv_text(["panel", "rollouts", "rewards", "weights", "possible", "method", "distinct"], rows)
 
 
 def write_groups(counts: Sequence[Count], stem: Path) -> None:

@@ -7,8 +7,6 @@ the table does not.
 
 from __future__ import annotations
 
-import csv
-import io
 import re
 import textwrap
 from collections.abc import Callable, Sequence
@@ -17,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gdpo_nemo.errors import InputError, UnknownNameError
+from gdpo_nemo.files import csv_text
 from gdpo_nemo.report.figures import style
 from gdpo_nemo.report.spec import Column
 from gdpo_nemo.report.table import Cell, Table
@@ -111,15 +110,13 @@ def points_of(table: Table) -> list[Point]:
 
 def to_csv(points: Sequence[Point]) -> str:
     """One row per point; unrounded, empty where there is no value."""
-    buffer = io.StringIO()
-    writer = csv.writer(buffer, lineterminator="\n")
     ends = [f"{axis}{part}" for axis in "xy" for part in ("", "_low", "_high")]
-    writer.writerow(["panel", "method", "weight", "label", *ends, "seeds", "questions"])
+    rows = []
     for point in points:
         numbers = [part for cell in (point.x, point.y) for part in (cell.value, *_ends(cell))]
         size = [point.x.num_seeds, point.x.num_questions]
-        writer.writerow([point.panel, point.method, f"{point.weight:g}", point.label, *numbers, *size])
-    return buffer.getvalue()
+        rows.append([point.panel, point.method, f"{point.weight:g}", point.label, *numbers, *size])
+    return csv_text(["panel", "method", "weight", "label", *ends, "seeds", "questions"], rows)
 
 
 def write_tradeoff(table: Table, stem: Path) -> None:

@@ -83,6 +83,17 @@ def is_irrelevance(category: str) -> bool:
     return category.endswith("irrelevance")
 
 
+SINGLE_TURN: Final = {
+    "multiple": 200,
+    "parallel": 200,
+    "parallel_multiple": 200,
+    "irrelevance": 240,
+    "live_simple": 258,
+    "live_multiple": 1053,
+    "live_parallel": 16,
+    "live_parallel_multiple": 24,
+}
+"""Categories of one turn that have as many questions in both releases."""
 MULTI_TURN: Final = {
     "multi_turn_base": 200,
     "multi_turn_miss_func": 200,
@@ -96,14 +107,7 @@ V3 = Release(
         "simple": 400,
         "java": 100,
         "javascript": 50,
-        "multiple": 200,
-        "parallel": 200,
-        "parallel_multiple": 200,
-        "irrelevance": 240,
-        "live_simple": 258,
-        "live_multiple": 1053,
-        "live_parallel": 16,
-        "live_parallel_multiple": 24,
+        **SINGLE_TURN,
         "live_irrelevance": 882,
         "live_relevance": 18,
         **MULTI_TURN,
@@ -121,14 +125,7 @@ V4 = Release(
         "simple_python": 400,
         "simple_java": 100,
         "simple_javascript": 50,
-        "multiple": 200,
-        "parallel": 200,
-        "parallel_multiple": 200,
-        "irrelevance": 240,
-        "live_simple": 258,
-        "live_multiple": 1053,
-        "live_parallel": 16,
-        "live_parallel_multiple": 24,
+        **SINGLE_TURN,
         "live_irrelevance": 884,
         "live_relevance": 16,
         **MULTI_TURN,

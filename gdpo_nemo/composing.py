@@ -29,27 +29,29 @@ RESOLVERS: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
-def load_yaml(
-    paths: Sequence[Path], overrides: Iterable[str] = (), sources: Mapping[str, Source] | None = None
-) -> dict[str, Any]:
+def load_yaml(paths: Sequence[Path], overrides: Iterable[str] = ()) -> dict[str, Any]:
     """Merge YAML files (with their ``defaults:``) left to right, then dotted overrides; resolve all references.
 
     Args:
         paths: files on disk.
         overrides: dotted ``key=value``.
-        sources: where a ``defaults`` entry ``<scheme>:<name>`` comes from: scheme -> content of a name.
 
     Raises:
         ConfigError: a file is missing or not a mapping, an override is not ``key=value`` with a
             YAML value, or an interpolation does not resolve.
     """
-    return resolved(merge_yaml(paths, overrides, sources))
+    return resolved(merge_yaml(paths, overrides))
 
 
 def merge_yaml(
     paths: Sequence[Path | str], overrides: Iterable[str] = (), sources: Mapping[str, Source] | None = None
 ) -> dict[str, Any]:
-    """As ``load_yaml``, with references still as written. A path may be ``<scheme>:<name>``.
+    """As ``load_yaml``, with references still as written.
+
+    Args:
+        paths: files on disk, or ``<scheme>:<name>``, which an entry of ``defaults`` may be as well.
+        overrides: dotted ``key=value``.
+        sources: where those come from: scheme -> content of a name.
 
     Raises:
         ConfigError: as there, except for interpolations.

@@ -53,7 +53,6 @@ def collect(
     files: Mapping[str, Path] | None = None,
     *,
     task: str | None = None,
-    seed: int | None = None,
     data: Mapping[str, Any] | None = None,
     container: str | None = None,
 ) -> dict[str, Any]:
@@ -63,7 +62,6 @@ def collect(
         arguments: the command line.
         files: further code that matters, by name: rewards of the user's own.
         task: whose rewards grade; their source is hashed.
-        seed: root of all random streams, where there is one for the whole directory.
         data: data sets by name, with revision and content hash as far as they are known.
         container: image that the run was put into, as it was named: by digest if it was.
     """
@@ -77,7 +75,6 @@ def collect(
             "graders": grader_hashes(package, task),
             **git_state(package.parent),
         },
-        "seed": seed,
         "data": dict(data or {}),
         "own_code": {name: _file(path) for name, path in (files or {}).items()},
         "packages": {name: _version(name) for name in PACKAGES},

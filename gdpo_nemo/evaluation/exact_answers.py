@@ -22,18 +22,16 @@ class ExactAnswers(Benchmark):
 
     graders = ("exact", "last_line", "last_line_casefold")
 
-    def __init__(self, path: Path, *, question: str = "question", answer: str = "answer", system: str = "") -> None:
+    def __init__(self, path: Path, *, system: str = "") -> None:
         """Read the file.
 
         Args:
             path: as ``read_table`` takes it, e.g. ``.json`` or ``.jsonl``.
-            question: key of the question.
-            answer: key of the answer.
             system: system message of every conversation; none when empty.
 
         Raises:
             PrerequisiteError: there is no such file.
-            InputError: it is no table, or a row lacks one of both keys; the message names the row.
+            InputError: it is no table, or a row has no ``question`` or no ``answer``; the message names it.
         """
         table = read_table(TableFile(path=str(path)))
         self.name = Path(path).stem
@@ -42,10 +40,10 @@ class ExactAnswers(Benchmark):
         opening = [{"role": "system", "content": system}] if system else []
         self._questions: list[dict[str, Any]] = []
         for number, (record, place) in enumerate(zip(table.records, table.places, strict=True), start=1):
-            if lacking := {question, answer} - set(record):
+            if lacking := {"question", "answer"} - set(record):
                 raise InputError(f"{place} has no {' and no '.join(map(repr, sorted(lacking)))}")
-            messages = [*opening, {"role": "user", "content": str(record[question])}]
-            row = {"row_id": str(record.get("id", number)), "messages": messages, "gold": str(record[answer])}
+            messages = [*opening, {"role": "user", "content": str(record["question"])}]
+            row = {"row_id": str(record.get("id", number)), "messages": messages, "gold": str(record["answer"])}
             self._questions.append(row | ({"group": str(record["group"])} if "group" in record else {}))
 
     def questions(self) -> Sequence[Row]:

@@ -2,21 +2,22 @@
 
 Every answer is written as it comes and asked for once. A sample whose request failed for good goes to
 ``failures.jsonl``; it is no answer, and the evaluation stays incomplete until a later run of the same command, which
-asks again for exactly what is missing. Grading reads what is written and can be done again (``rescore``).
+asks again for exactly what is missing.
 """
 
 from __future__ import annotations
 
 import asyncio
 import sys
-from collections import Counter, deque
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from itertools import islice
 from typing import Any
 
-from gdpo_nemo.errors import GdpoError, RunDirError, UnknownNameError
-from gdpo_nemo.evaluation.benchmark import Benchmark, Number, Row, Sample
+from gdpo_nemo.errors import GdpoError, RunDirError
+from gdpo_nemo.evaluation.benchmark import Benchmark, Number, Row
+from gdpo_nemo.evaluation.grading import grade_new
+from gdpo_nemo.evaluation.grading import rescore as rescore
 from gdpo_nemo.evaluation.pacing import Pace, Pacer
 from gdpo_nemo.evaluation.progress import Progress
 from gdpo_nemo.evaluation.sampling import (
@@ -28,11 +29,10 @@ from gdpo_nemo.evaluation.sampling import (
     SamplingParams,
     UnreachableError,
 )
-from gdpo_nemo.evaluation.store import EvaluationStore, score_row
+from gdpo_nemo.evaluation.store import EvaluationStore
 from gdpo_nemo.randomness import stream_seed
 
 SEED_BITS = 31  # what every server takes
-SCORES_AT_ONCE = 100  # rows per append
 UNREACHABLE_IN_A_ROW = 8
 
 
@@ -97,7 +97,7 @@ def evaluate(
         missing = missing_samples(store, questions)
         if missing:
             runner.run(_ask_all(benchmark, sampler, store, settings, questions, missing))
-        _grade_new(benchmark, store, benchmark.graders[0])
+        grade_new(benchmark, store, benchmark.graders[0])
         failures = store.failures()
         num_missing = len(missing_samples(store, questions))
         is_answered = num_missing < len(questions) * settings.samples_per_question
@@ -206,70 +206,6 @@ def _counts(calls: Sequence[Completion]) -> dict[str, Any]:
         "prompt_tokens": None if None in prompts else sum(prompts),
     }
     return counts | ({"calls": len(calls)} if len(calls) != 1 else {})
-
-
-def rescore(benchmark: Benchmark, store: EvaluationStore, grader: str) -> tuple[str, dict[str, int]]:
-    """Grade all answers (again) without asking for any; scores that are there are never overwritten.
-
-    Returns:
-        The name of the scores: the grader's, or ``<grader>@2`` and so on where it had graded these answers otherwise;
-        and score -> number of samples whose value differs from the default grader's.
-
-    Raises:
-        UnknownNameError: the benchmark has no such grader.
-    """
-    if grader not in benchmark.graders:
-        raise UnknownNameError(f"grader of {benchmark.name}", grader, benchmark.graders)
-    with store.lock():
-        new = list(_graded(benchmark, store, grader))
-        name, version = grader, 1
-        while name in store.graders() and store.scores(name) != new:
-            version += 1
-            name = f"{grader}@{version}"
-        if name not in store.graders():
-            store.append_scores(new, name)
-        return name, changes(store, name)
-
-
-def changes(store: EvaluationStore, grader: str) -> dict[str, int]:
-    """Score -> number of samples whose value under ``grader`` differs from that of the header's grader."""
-    first = {(row["row_id"], row["index"]): row["values"] for row in store.scores()}
-    differing: Counter[str] = Counter()
-    for row in store.scores(grader):
-        before = first.get((row["row_id"], row["index"]), {})
-        differing.update({name: before.get(name) != value for name, value in row["values"].items()})
-    return dict(differing)
-
-
-def _graded(
-    benchmark: Benchmark, store: EvaluationStore, grader: str, without: Container[tuple[str, int]] = ()
-) -> Iterator[dict[str, Any]]:
-    """Rows of scores of all answers but some, as the grader gives them."""
-    by_id = {row["row_id"]: row for row in store.questions()}
-    under_way: deque[tuple[str, int]] = deque()
-
-    def samples() -> Iterator[Sample]:
-        for row in store.each_generation():
-            key = (row["row_id"], row["index"])
-            if key not in without:
-                under_way.append(key)
-                yield Sample(by_id[key[0]], row)
-
-    for vector in benchmark.grade(samples(), grader):
-        if not under_way:
-            raise RuntimeError(f"grader {grader} of {benchmark.name} gave more scores than there are answers")
-        yield score_row(*under_way.popleft(), vector)
-    if under_way:
-        raise RuntimeError(f"grader {grader} of {benchmark.name} gave no score for {under_way[0]}")
-
-
-def _grade_new(benchmark: Benchmark, store: EvaluationStore, grader: str) -> None:
-    graded = frozenset((row["row_id"], row["index"]) for row in store.scores())
-    if all((row["row_id"], row["index"]) in graded for row in store.each_generation()):
-        return
-    rows = _graded(benchmark, store, grader, graded)
-    while some := list(islice(rows, SCORES_AT_ONCE)):
-        store.append_scores(some, grader)
 
 
 def _finish(

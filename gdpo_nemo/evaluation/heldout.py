@@ -7,7 +7,8 @@ from dataclasses import asdict
 from typing import Any
 
 from gdpo_nemo.config import RunConfig
-from gdpo_nemo.evaluation.store import DEFAULT_GRADER, EvaluationStore, score_row
+from gdpo_nemo.evaluation.grading import score_row
+from gdpo_nemo.evaluation.store import DEFAULT_GRADER, EvaluationStore
 from gdpo_nemo.method import Method
 from gdpo_nemo.models.sampling import sample
 from gdpo_nemo.randomness import stream_seed

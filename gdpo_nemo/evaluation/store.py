@@ -16,7 +16,6 @@ Version 1 is what a run wrote before: questions, generations and scores in ``<ru
 from __future__ import annotations
 
 import contextlib
-import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
@@ -37,7 +36,6 @@ from gdpo_nemo.files import (
     write_text,
 )
 from gdpo_nemo.run_dir import differing_keys
-from gdpo_nemo.types import RewardVector
 
 SCHEMA = 2
 HEADER, RESULT, LOCK = "evaluation.json", "result.json", "evaluation.lock"
@@ -283,13 +281,6 @@ class EvaluationStore:
                 if key not in row:
                     raise RunDirError(f"{path} line {number} is corrupt: it has no {key!r}")
             yield row
-
-
-def score_row(row_id: str, index: int, vector: RewardVector) -> dict[str, Any]:
-    """The row of one sample's scores; NaN, which JSON has no word for, is null."""
-    values = {name: None if math.isnan(value) else value for name, value in vector.values.items()}
-    reasons = {name: list(codes) for name, codes in vector.reasons.items()}
-    return {"row_id": row_id, "index": index, "values": values, "reasons": reasons}
 
 
 def _identity(header: Mapping[str, Any]) -> dict[str, Any]:

@@ -12,7 +12,8 @@ from gdpo_nemo.errors import InputError, PrerequisiteError, RunDirError, Unknown
 from gdpo_nemo.evaluation.benchmark import Benchmark, mean_number
 from gdpo_nemo.evaluation.checkpoint import model_folder
 from gdpo_nemo.evaluation.command_line import numbers_table
-from gdpo_nemo.evaluation.engine import IncompleteError, Settings, evaluate, header, rescore
+from gdpo_nemo.evaluation.engine import IncompleteError, Settings, evaluate, header
+from gdpo_nemo.evaluation.grading import rescore
 from gdpo_nemo.evaluation.pacing import Pace, Pacer
 from gdpo_nemo.evaluation.progress import Progress
 from gdpo_nemo.evaluation.samplers.endpoint import seconds_until

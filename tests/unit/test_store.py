@@ -10,7 +10,8 @@ import pytest
 
 from gdpo_nemo import files
 from gdpo_nemo.errors import InputError, RunDirError, UnknownNameError
-from gdpo_nemo.evaluation.store import REQUIRED, EvaluationStore, score_row
+from gdpo_nemo.evaluation.grading import score_row
+from gdpo_nemo.evaluation.store import REQUIRED, EvaluationStore
 from gdpo_nemo.files import append_jsonl
 from gdpo_nemo.types import RewardVector
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from gdpo_nemo.evaluation.matrix import ScoreMatrix
 from gdpo_nemo.evaluation.sampling import Completion, Messages
 from gdpo_nemo.evaluation.store import EvaluationStore
-from gdpo_nemo.stats import Interval, bootstrap_questions
+from gdpo_nemo.stats import Interval, bootstrap_questions, bootstrap_samples
 from gdpo_nemo.types import RewardVector
 
 Row = Mapping[str, Any]
@@ -98,22 +98,14 @@ class Benchmark(ABC):
     def numbers(self, store: EvaluationStore, grader: str, *, seed: int = 0) -> list[Number]:
         """What the evaluation comes to; here the mean of every score, a mean over questions of their samples' means."""
         matrix = store.score_matrix(grader)
-        failed = int((~matrix.scored_Q_N).sum())
         return [
-            mean_number(f"{name} avg@{store.samples_per_question}", values_Q_N, matrix.scored_Q_N, failed, seed=seed)
+            mean_number(f"{name} avg@{store.samples_per_question}", values_Q_N, matrix.scored_Q_N, seed=seed)
             for name, values_Q_N in matrix.values.items()
         ]
 
 
 def mean_number(
-    name: str,
-    values_Q_N: NDArray[np.float64],
-    scored_Q_N: NDArray[np.bool_],
-    failed: int,
-    *,
-    seed: int = 0,
-    unit: str = "",
-    factor: float = 1.0,
+    name: str, values_Q_N: NDArray[np.float64], scored_Q_N: NDArray[np.bool_], *, seed: int = 0, unit: str = ""
 ) -> Number:
     """Mean over questions of the mean of their graded samples; the interval is a seeded bootstrap over questions.
 
@@ -122,12 +114,11 @@ def mean_number(
     Args:
         name: of the number.
         values_Q_N: NaN where ungraded.
-        scored_Q_N: False where a sample has no score at all.
-        failed: samples without an answer.
+        scored_Q_N: False where a sample has no score at all: it failed.
         seed: of the bootstrap.
-        unit: of the result.
-        factor: to the unit, e.g. 100 for percent.
+        unit: of the result; ``%`` multiplies it by 100.
     """
+    factor = 100.0 if unit == "%" else 1.0
     graded_Q_N = ~np.isnan(values_Q_N)
     graded_Q = graded_Q_N.sum(axis=1)
     known_Q = np.where(graded_Q > 0, np.nansum(values_Q_N, axis=1) / np.maximum(graded_Q, 1), np.nan)
@@ -135,7 +126,22 @@ def mean_number(
     value = float(np.nanmean(known_Q)) * factor if num_questions else None
     interval = bootstrap_questions(known_Q, seed=seed).times(factor) if num_questions > 1 else None
     ungraded = int((scored_Q_N & ~graded_Q_N).sum())
+    failed = int((~scored_Q_N).sum())
     return Number(name, value, interval, num_questions, int(graded_Q_N.sum()), ungraded, failed, unit)
+
+
+def of_these_questions(share: Number, values_Q_N: NDArray[np.float64], *, seed: int = 0) -> list[Number]:
+    """A share in percent with the interval of other samples of the same questions; none without several samples.
+
+    Args:
+        share: as ``mean_number`` gives it.
+        values_Q_N: of which it is the mean.
+        seed: of the bootstrap.
+    """
+    if values_Q_N.shape[1] == 1 or share.value is None:
+        return []
+    interval = bootstrap_samples(values_Q_N, seed=seed).times(100.0)
+    return [replace(share, name=f"{share.name}, these problems", interval=interval)]
 
 
 def pass_at_k(correct_Q_N: NDArray[np.float64], k: int) -> NDArray[np.float64]:

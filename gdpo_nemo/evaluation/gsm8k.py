@@ -80,12 +80,8 @@ class Gsm8k(Benchmark):
     def numbers(self, store: EvaluationStore, grader: str, *, seed: int = 0) -> list[Number]:
         """Each share in percent, with a bootstrap over the problems."""
         matrix = store.score_matrix(grader)
-        failed = int((~matrix.scored_Q_N).sum())
         order = ("correct", "last_number", *(name for name in NAMES if name != "correct"), "truncated")
-        return [
-            mean_number(name, matrix.values[name], matrix.scored_Q_N, failed, seed=seed, unit="%", factor=100.0)
-            for name in order
-        ]
+        return [mean_number(name, matrix.values[name], matrix.scored_Q_N, seed=seed, unit="%") for name in order]
 
 
 def load(path: Path | None, *, offline: bool = False) -> list[Gsm8k]:

@@ -19,7 +19,6 @@ import hashlib
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final
@@ -30,14 +29,22 @@ from numpy.typing import NDArray
 from gdpo_nemo.data.locks import data_root, is_offline, locked_file
 from gdpo_nemo.data.sources import AIME25, MATH_BENCHMARKS
 from gdpo_nemo.errors import PrerequisiteError, UnknownNameError
-from gdpo_nemo.evaluation.benchmark import Benchmark, Number, Row, Sample, lengths_of, mean_number, pass_at_k
+from gdpo_nemo.evaluation.benchmark import (
+    Benchmark,
+    Number,
+    Row,
+    Sample,
+    lengths_of,
+    mean_number,
+    of_these_questions,
+    pass_at_k,
+)
 from gdpo_nemo.evaluation.problems import FROM_SOLUTIONS, Problems, read_problems
 from gdpo_nemo.evaluation.store import EvaluationStore
 from gdpo_nemo.prompts.mathematics import build_messages
 from gdpo_nemo.prompts.tool_calling import template
 from gdpo_nemo.rewards.math import GRADERS, Grade, grade_many
 from gdpo_nemo.rewards.math.extraction import before_the_cut
-from gdpo_nemo.stats import bootstrap_samples
 from gdpo_nemo.types import RewardVector
 
 LENGTH_LIMIT: Final = 4000
@@ -156,21 +163,18 @@ class MathBenchmark(Benchmark):
     def numbers(self, store: EvaluationStore, grader: str, *, seed: int = 0) -> list[Number]:
         """The numbers of the module's docstring."""
         matrix = store.score_matrix(grader)
-        num_samples, failed = store.samples_per_question, int((~matrix.scored_Q_N).sum())
 
         def share(title: str, values_Q_N: NDArray[np.float64]) -> Number:
-            return mean_number(title, values_Q_N, matrix.scored_Q_N, failed, seed=seed, unit="%", factor=100.0)
+            return mean_number(title, values_Q_N, matrix.scored_Q_N, seed=seed, unit="%")
 
         correct_Q_N = matrix.values["correct"]
-        accuracy = share(f"accuracy avg@{num_samples}", correct_Q_N)
-        found = [accuracy]
-        if num_samples > 1 and accuracy.value is not None:
-            interval = bootstrap_samples(correct_Q_N, seed=seed).times(100.0)
-            found.append(replace(accuracy, name=f"{accuracy.name}, these problems", interval=interval))
-        found += [
+        accuracy = share(f"accuracy avg@{store.samples_per_question}", correct_Q_N)
+        found = [
+            accuracy,
+            *of_these_questions(accuracy, correct_Q_N, seed=seed),
             share(f"exceed {self.length_limit} tokens", matrix.values["exceed"]),
             share("truncated", matrix.values["truncated"]),
-            mean_number("length in tokens", lengths_of(store, matrix), matrix.scored_Q_N, failed, seed=seed),
+            mean_number("length in tokens", lengths_of(store, matrix), matrix.scored_Q_N, seed=seed),
         ]
         found += [share(f"pass@{k}", pass_at_k(correct_Q_N, k)) for k in self.pass_at]
         answers = _answers(store, grader) if self.majority_at else {}

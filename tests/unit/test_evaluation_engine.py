@@ -262,14 +262,14 @@ def test_a_mean_over_questions_counts_what_stands_behind_it():
     nan = math.nan
     values = np.array([[1, 0], [1, nan], [nan, nan], [nan, 0.0]])
     scored = np.array([[True, True], [True, True], [True, True], [False, True]])
-    number = mean_number("correct", values, scored, 1, unit="%", factor=100)
+    number = mean_number("correct", values, scored, unit="%")
     assert number.value == pytest.approx(100 * (0.5 + 1 + 0) / 3)
     assert (number.num_questions, number.num_samples, number.ungraded, number.failed) == (3, 4, 3, 1)
-    assert number.interval == mean_number("correct", values, scored, 1, unit="%", factor=100).interval
+    assert number.interval == mean_number("correct", values, scored, unit="%").interval
     assert "50.0%" in numbers_table({"b": [number]}) and "95 %, bootstrap over questions" in numbers_table(
         {"b": [number]}
     )
-    empty = mean_number("correct", np.full((2, 1), nan), np.ones((2, 1), bool), 0)
+    empty = mean_number("correct", np.full((2, 1), nan), np.ones((2, 1), bool))
     assert empty.value is None and empty.interval is None and "not run" in numbers_table({"b": [empty]})
 
 

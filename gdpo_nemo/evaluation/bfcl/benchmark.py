@@ -156,10 +156,7 @@ class Bfcl(Benchmark):
         for category in self.categories:
             for score, prefix in ((OFFICIAL, ""), (CORRECTED, "corrected ")):
                 values_Q_N, scored_Q_N = _of_groups(matrix, score, (category,))
-                failed = int((~scored_Q_N).sum())
-                out.append(
-                    mean_number(f"{prefix}{category}", values_Q_N, scored_Q_N, failed, seed=seed, unit="%", factor=100)
-                )
+                out.append(mean_number(f"{prefix}{category}", values_Q_N, scored_Q_N, seed=seed, unit="%"))
         return out
 
 

@@ -19,7 +19,6 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import islice
 from typing import Any, Final
 
@@ -27,7 +26,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gdpo_nemo.errors import InputError
-from gdpo_nemo.evaluation.benchmark import Benchmark, Number, Row, Sample, lengths_of, mean_number, pass_at_k
+from gdpo_nemo.evaluation.benchmark import (
+    Benchmark,
+    Number,
+    Row,
+    Sample,
+    lengths_of,
+    mean_number,
+    of_these_questions,
+    pass_at_k,
+)
 from gdpo_nemo.evaluation.coding.problems import CodeProblems
 from gdpo_nemo.evaluation.store import EvaluationStore
 from gdpo_nemo.rewards.code import Judgement, Tests, extract_code, judge_many
@@ -36,7 +44,6 @@ from gdpo_nemo.rewards.code.reward import SANDBOX_FAILED
 from gdpo_nemo.sandbox.isolation import AUTO
 from gdpo_nemo.sandbox.jobs import TIMEOUT
 from gdpo_nemo.sandbox.opening import check_name, open_sandbox
-from gdpo_nemo.stats import bootstrap_samples
 from gdpo_nemo.types import RewardVector
 
 CHUNK: Final = 64
@@ -147,21 +154,16 @@ class CodingBenchmark(Benchmark):
     def numbers(self, store: EvaluationStore, grader: str, *, seed: int = 0) -> list[Number]:
         """The numbers of the module's docstring; pass also over the problems that have one right answer."""
         matrix = store.score_matrix(grader)
-        scored_Q_N, num_samples = matrix.scored_Q_N, store.samples_per_question
+        scored_Q_N = matrix.scored_Q_N
 
         def share(title: str, values_Q_N: NDArray[np.float64], of_Q: NDArray[np.bool_] | None = None) -> Number:
             kept_Q = np.ones(len(scored_Q_N), dtype=np.bool_) if of_Q is None else of_Q
-            scored = scored_Q_N[kept_Q]
-            failed = int((~scored).sum())
-            return mean_number(title, values_Q_N[kept_Q], scored, failed, seed=seed, unit="%", factor=100.0)
+            return mean_number(title, values_Q_N[kept_Q], scored_Q_N[kept_Q], seed=seed, unit="%")
 
         values = matrix.values
         passed_Q_N, solved_Q_N = values["pass_rate"], values["solved"]
-        passed = share(f"pass avg@{num_samples}", passed_Q_N)
-        found = [passed]
-        if num_samples > 1 and passed.value is not None:
-            interval = bootstrap_samples(passed_Q_N, seed=seed).times(100.0)
-            found.append(replace(passed, name=f"{passed.name}, these problems", interval=interval))
+        passed = share(f"pass avg@{store.samples_per_question}", passed_Q_N)
+        found = [passed, *of_these_questions(passed, passed_Q_N, seed=seed)]
         flagged = {question["row_id"] for question in store.questions() if question.get("special_judge")}
         plain_Q = np.array([row_id not in flagged for row_id in matrix.row_ids], dtype=np.bool_)
         if not plain_Q.all() and plain_Q.any():
@@ -173,6 +175,6 @@ class CodingBenchmark(Benchmark):
             share("bug", values["bug"]),
             share("no code", values["no_code"]),
             share("truncated", values["truncated"]),
-            mean_number("length in tokens", lengths_of(store, matrix), scored_Q_N, int((~scored_Q_N).sum()), seed=seed),
+            mean_number("length in tokens", lengths_of(store, matrix), scored_Q_N, seed=seed),
         ]
         return found

@@ -124,6 +124,16 @@ class RunDir:
             return "finished"
         return "running" if self.is_locked() else "started"
 
+    def damage(self) -> str | None:
+        """Which file of the run cannot be read, why, and what to do; None where all can."""
+        files = (self.provenance, self.result, self.last_step, self.halted_by)
+        try:
+            for read in (self.config, *files) if self.exists() else files:
+                read()
+        except RunDirError as error:
+            return f"{error}. Mend that file, or move {self.path} away and start the run again"
+        return None
+
     def clear(self) -> None:
         """Remove the directory.
 
@@ -131,11 +141,8 @@ class RunDir:
             RunDirError: a process is working in it.
         """
         if self.path.exists():
-            # Renamed first: a kill while files go must not leave half a run under its name.
-            doomed = self.path.with_name(f".removed-{self.path.name}")
-            shutil.rmtree(doomed, ignore_errors=True)
             with self.lock():
-                self.path.rename(doomed)
+                doomed = _put_aside(self.path)
             shutil.rmtree(doomed)
 
     @property
@@ -185,9 +192,16 @@ class RunDir:
         ]
 
     def last_step(self) -> int:
-        """Step of the last metrics row, 0 when there is none."""
+        """Step of the last metrics row, 0 when there is none.
+
+        Raises:
+            RunDirError: the row has none.
+        """
         rows = self.metrics()
-        return int(rows[-1]["step"]) if rows else 0
+        try:
+            return int(rows[-1]["step"]) if rows else 0
+        except (KeyError, TypeError, ValueError) as error:
+            raise RunDirError(f"{self.path / METRICS}: the last row has no step: {rows[-1]}") from error
 
     def append_timing(self, row: Mapping[str, Any]) -> None:
         """Add a row of wall times; kept apart so that metrics.jsonl is reproducible to the byte."""
@@ -210,8 +224,15 @@ class RunDir:
             write_text(self._alarms_path, to_jsonl(rows))
 
     def halted_by(self) -> dict[str, Any] | None:
-        """The alarm that stopped the run, unless somebody has accepted it since."""
-        return next((row for row in self.alarms() if row["action"] == "stop" and not row["accepted"]), None)
+        """The alarm that stopped the run, unless somebody has accepted it since.
+
+        Raises:
+            RunDirError: a row lacks what an alarm has.
+        """
+        try:
+            return next((row for row in self.alarms() if row["action"] == "stop" and not row["accepted"]), None)
+        except KeyError as error:
+            raise RunDirError(f"{self._alarms_path} holds a row without {error}") from error
 
     # ---- checkpoints
 
@@ -239,7 +260,7 @@ class RunDir:
             kept += found[max(0, healthy - 1) : healthy + 1]
         for old in found:
             if old not in kept:
-                shutil.rmtree(old[1])
+                shutil.rmtree(_put_aside(old[1]))
 
     def checkpoints(self) -> list[tuple[int, Path]]:
         """Complete checkpoints as (step, directory), oldest first."""
@@ -248,7 +269,7 @@ class RunDir:
 
     def resume_point(self) -> tuple[int, Path | None]:
         """The step to go on from and its checkpoint; drops everything written after that step."""
-        for leftover in self.path.glob("checkpoints/.partial-step*"):
+        for leftover in self.path.glob("checkpoints/.*-step*"):
             shutil.rmtree(leftover)
         checkpoints = self.checkpoints()
         step, folder = checkpoints[-1] if checkpoints else (0, None)
@@ -317,6 +338,13 @@ class RunTree:
     @property
     def _lock_path(self) -> Path:
         return self.path / "tree.lock"
+
+
+def _put_aside(folder: Path) -> Path:
+    """Rename a folder that is to be removed: a kill while its files go must not leave half of it under its name."""
+    doomed = folder.with_name(f".removed-{folder.name}")
+    shutil.rmtree(doomed, ignore_errors=True)
+    return folder.rename(doomed)
 
 
 def differing_keys(old: Any, new: Any, prefix: str = "") -> Iterator[tuple[str, Any, Any]]:

@@ -3,6 +3,7 @@ import json
 import math
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -134,6 +135,24 @@ def test_a_checkpoint_that_failed_half_way_never_appears(run):
     assert run.checkpoints() == []
     run.resume_point()
     assert list((run.path / "checkpoints").iterdir()) == []
+
+
+def test_a_checkpoint_that_is_half_removed_is_none_of_the_complete_ones(run, monkeypatch):
+    """A kill while the files of an old one go; the next resume takes away what is left."""
+
+    def killed(path, **how):
+        if path.exists():
+            (path / "weights").unlink()
+            raise KeyError
+
+    for step in (1, 2):
+        checkpoint(run, step)
+    with monkeypatch.context() as patch, pytest.raises(KeyError):
+        patch.setattr(shutil, "rmtree", killed)
+        checkpoint(run, 3)
+    assert [(step, (folder / "weights").read_text()) for step, folder in run.checkpoints()] == [(2, "2"), (3, "3")]
+    run.resume_point()
+    assert sorted(path.name for path in (run.path / "checkpoints").iterdir()) == ["step2", "step3"]
 
 
 def write_bytes(path):

@@ -120,6 +120,21 @@ def test_an_update_is_the_gradient_of_the_equation(overrides, warm, batch, confi
         assert metrics["clip_fraction"] > 0.05
 
 
+@pytest.mark.parametrize("aggregation", ["token_mean", "sequence_mean"])
+def test_rows_without_an_advantage_count_in_the_mean(aggregation, warm, batch, configure):
+    """As those of a group whose rewards are all equal, or of a sample that is not graded."""
+    model, _ = warm
+    samples, advantages_B = batch
+    some = samples, torch.where(torch.arange(16) % 3 == 1, advantages_B, 0)
+    settings = [f"embedded.train.loss.aggregation={aggregation}", "embedded.train.minibatch_prompts=2"]
+    spec = configure("embedded.train.grad_clip=1000", *settings, "embedded.train.microbatch_rollouts=3").embedded.train
+    made, metrics = step(model, some, spec, lr=0.3)
+    expected, loss = reference_step(model, some, spec, lr=0.3)
+    assert expected.norm() > 1e-3
+    assert_close(made, expected, rtol=1e-3, atol=1e-4 * expected.abs().max().item())
+    assert metrics["loss"] == pytest.approx(loss, rel=1e-3, abs=1e-5)
+
+
 @pytest.mark.parametrize("name", ["Llama", "gpt2", "Gemma2"])
 def test_an_update_of_another_architecture_is_the_gradient_of_the_equation(name, batch, foreign, configure, warm):
     spec = configure("embedded.train.minibatch_prompts=2", "embedded.train.microbatch_rollouts=5").embedded.train

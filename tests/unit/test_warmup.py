@@ -6,9 +6,13 @@ import pytest
 import torch
 
 from gdpo_nemo.backends.embedded import base_hash, estimate
+from gdpo_nemo.backends.embedded.step_times import demonstrated
 from gdpo_nemo.backends.embedded.warmup import demonstration_pool, supervised_step, warm_up
+from gdpo_nemo.config import EmbeddedConfig, GdpoConfig, RunConfig, TrainConfig
 from gdpo_nemo.data.demonstrations import BehaviourMix, demonstrate
+from gdpo_nemo.data.program_world import ProgramWorld
 from gdpo_nemo.evaluation.store import EvaluationStore
+from gdpo_nemo.method import Method
 from gdpo_nemo.models import load
 from gdpo_nemo.models.pretrained import load_saved
 from gdpo_nemo.models.sampling import encode
@@ -181,6 +185,17 @@ def test_a_warm_up_killed_in_its_evaluation_is_evaluated_and_says_nothing_twice(
 )
 def test_runs_share_a_warm_up_exactly_when_what_makes_it_is_equal(override, same, configure):
     assert (base_hash(configure(override).embedded) == base_hash(configure().embedded)) == same
+
+
+def test_the_estimate_scores_answers_that_are_worth_scoring():
+    spec = TrainConfig(prompts_per_step=3, rollouts_per_prompt=4)
+    embedded = EmbeddedConfig(data=ProgramWorld(), train=spec)
+    config = RunConfig(gdpo=GdpoConfig(task="code_reasoning"), embedded=embedded)
+    rows, rollouts = demonstrated(config, np.random.default_rng(0))
+    assert [rollout.row_id for rollout in rollouts] == [row.id for row in rows]
+    assert [rollout.index for rollout in rollouts] == list(range(spec.rollouts_per_prompt)) * spec.prompts_per_step
+    vectors = Method(config.gdpo).score(rows, rollouts)
+    assert sum(vector.values["pass_rate"] for vector in vectors) > 0.25 * len(vectors)
 
 
 def test_the_estimate_grows_with_the_steps(configure):

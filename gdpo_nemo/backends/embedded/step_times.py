@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import Any
 
+import numpy as np
 import torch
 
 from gdpo_nemo.backends.embedded.train import new_optimizer, train_step
@@ -14,7 +16,9 @@ from gdpo_nemo.config import RunConfig, TrainConfig
 from gdpo_nemo.method import Method, reward_ranges
 from gdpo_nemo.models import load
 from gdpo_nemo.randomness import stream
+from gdpo_nemo.source import row_source
 from gdpo_nemo.types import RewardVector, Rollout, Row
+from gdpo_nemo.worlds import demonstrate
 
 SMALL_MODEL = 5_000_000  # parameters; above, a whole step is too slow to time
 
@@ -55,6 +59,8 @@ def estimate(config: RunConfig) -> dict[str, Any]:
     optimizer = new_optimizer(model, spec.lr, spec.weight_decay)
     pool = demonstration_pool(tokenizer, timed, rng)
     train_s = _fastest(lambda: train_step(model, tokenizer, model, optimizer, timed, method, 1))
+    if config.gdpo.data is None:  # the answers of an untrained model are quickly scored: no programs, no numbers
+        train_s += _fastest(lambda: method.score(*demonstrated(timed, rng)))
     warmup_s = _fastest(lambda: supervised_step(model, tokenizer, optimizer, timed, pool, rng, clean=True))
     return {
         "parameters": parameters,
@@ -64,6 +70,17 @@ def estimate(config: RunConfig) -> dict[str, Any]:
         "run_s": train_s * spec.steps * tokens_per_step(spec) / tokens_per_step(timed.embedded.train),
         "basis": basis,
     }  # fmt: skip
+
+
+def demonstrated(config: RunConfig, rng: np.random.Generator) -> tuple[list[Row], list[Rollout]]:
+    """The rollouts of one step as the world's mix demonstrates them, and the row of each."""
+    spec, world = config.embedded.train, config.embedded.data
+    rows = list(islice(row_source(config.gdpo, world).rows("train", rng), spec.prompts_per_step))
+    pairs = [(row, i) for row in rows for i in range(spec.rollouts_per_prompt)]
+    rollouts = [
+        Rollout(row.id, i, demonstrate(world, row, rng, clean=False), spec.max_new_tokens // 2) for row, i in pairs
+    ]
+    return [row for row, _ in pairs], rollouts
 
 
 def tokens_per_step(spec: TrainConfig) -> int:

@@ -179,10 +179,10 @@ class ModelConfig(Strict):
     """Which causal LM. ``tiny`` builds a Qwen2 model of the given size over the task's own vocabulary."""
 
     name: str = Field(default="tiny", description="tiny, smollm2, a local Hugging Face directory, or a hub id")
-    hidden_size: int = 64
-    intermediate_size: int = 192
-    num_layers: int = 2
-    num_heads: int = 4
+    hidden_size: int = Field(default=64, ge=1)
+    intermediate_size: int = Field(default=192, ge=1)
+    num_layers: int = Field(default=2, ge=1)
+    num_heads: int = Field(default=4, ge=1)
     device: str = "cpu"
     dtype: Literal["float32", "bfloat16"] = "float32"
 
@@ -191,22 +191,22 @@ class WarmupConfig(Strict):
     """Supervised phase before reinforcement learning: clean demonstrations, then a noisy behaviour mix."""
 
     seed: int = 0
-    clean_steps: int = 300
-    noisy_steps: int = 150
-    pool_rows: int = Field(default=2048, description="rows that demonstrations are drawn for")
-    batch_size: int = 64
-    lr: float = 4e-3
-    noisy_lr: float = 1e-3
-    weight_decay: float = 0.0
+    clean_steps: int = Field(default=300, ge=0)
+    noisy_steps: int = Field(default=150, ge=0)
+    pool_rows: int = Field(default=2048, ge=1, description="rows that demonstrations are drawn for")
+    batch_size: int = Field(default=64, ge=1)
+    lr: float = Field(default=4e-3, ge=0, allow_inf_nan=False)
+    noisy_lr: float = Field(default=1e-3, ge=0, allow_inf_nan=False)
+    weight_decay: float = Field(default=0.0, ge=0, allow_inf_nan=False)
 
 
 class LossConfig(Strict):
     """Clipped surrogate and optional KL to the warm-up model."""
 
-    clip_low: float = 0.2
-    clip_high: float = 0.2
+    clip_low: float = Field(default=0.2, ge=0)
+    clip_high: float = Field(default=0.2, ge=0)
     aggregation: Literal["token_mean", "sequence_mean"] = "token_mean"
-    kl_coef: float = 0.0
+    kl_coef: float = Field(default=0.0, ge=0, allow_inf_nan=False)
     kl_estimator: Literal["k1", "k2", "k3"] = Field(default="k3", description="k1 does not pull: docs/algorithm.md")
 
     @model_validator(mode="after")
@@ -226,13 +226,13 @@ class TrainConfig(Strict):
     steps: int = Field(default=60, ge=1)
     prompts_per_step: int = Field(default=16, ge=1)
     rollouts_per_prompt: int = Field(default=8, ge=1)
-    minibatch_prompts: int | None = Field(default=None, description="prompts per optimiser step; None: all")
-    microbatch_rollouts: int | None = Field(default=None, description="rollouts per backward pass; None: all")
+    minibatch_prompts: int | None = Field(default=None, ge=1, description="prompts per optimiser step; None: all")
+    microbatch_rollouts: int | None = Field(default=None, ge=1, description="rollouts per backward pass; None: all")
     max_new_tokens: int = Field(default=24, ge=1)
-    temperature: float = Field(default=1.0, gt=0)
-    lr: float = 6e-4
-    weight_decay: float = 0.0
-    grad_clip: float = 1.0
+    temperature: float = Field(default=1.0, gt=0, allow_inf_nan=False)
+    lr: float = Field(default=6e-4, ge=0, allow_inf_nan=False)
+    weight_decay: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    grad_clip: float = Field(default=1.0, gt=0, description="largest norm of a gradient; .inf: any")
     checkpoint_every: int = Field(default=20, ge=1)
     on_non_finite: Literal["stop", "skip"] = Field(
         default="stop", description="at an infinite reward, log-prob or gradient: end the run, or leave the step out"

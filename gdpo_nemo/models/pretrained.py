@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
+from collections.abc import Iterator
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 import torch
 
-from gdpo_nemo.errors import PrerequisiteError
+from gdpo_nemo.errors import GdpoError, PrerequisiteError, RunDirError
 
 HUB_TIMEOUT = 10.0  # seconds
 
@@ -87,6 +90,26 @@ def load_saved(folder: Path) -> tuple[Any, Any]:
         AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32),
         PreTrainedTokenizerFast.from_pretrained(folder),
     )
+
+
+@contextlib.contextmanager
+def reading(checkpoint: Path | None) -> Iterator[None]:
+    """Name a checkpoint whose files are damaged or gone; None: nothing is read from one.
+
+    Raises:
+        RunDirError: they are.
+    """
+    from safetensors import SafetensorError
+
+    try:
+        yield
+    except (OSError, ValueError, KeyError, EOFError, RuntimeError, UnpicklingError, SafetensorError) as error:
+        if checkpoint is None or isinstance(error, GdpoError):
+            raise
+        raise RunDirError(
+            f"checkpoint {checkpoint} cannot be read: {type(error).__name__}: {error}. Remove that folder: the run "
+            "goes on from the checkpoint before it, or begins again"
+        ) from error
 
 
 def save(model: Any, tokenizer: Any, folder: Path) -> None:

@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import math
+import shutil
 from types import MappingProxyType
 from typing import ClassVar
 
@@ -205,6 +206,27 @@ def test_a_run_whose_base_is_missing_or_unfinished_is_refused(start, configure, 
     with pytest.raises(RunDirError, match="missing or unfinished"):
         train(run, config)
     assert run.metrics() == []
+
+
+@pytest.mark.parametrize("file", ["model.safetensors", "optimizer.pt", "config.json"])
+def test_a_damaged_checkpoint_is_named_and_without_it_the_run_goes_on(file, start, whole):
+    run, config = start("gdpo")
+    shutil.copytree(whole.path, run.path, dirs_exist_ok=True)
+    (run.path / "result.json").unlink()
+    last = run.checkpoints()[-1][1] / file
+    last.write_bytes(last.read_bytes()[: last.stat().st_size // 2])
+    with pytest.raises(RunDirError, match=r"checkpoints/step6 cannot be read: .*Remove that folder: the run goes on"):
+        train(run, config)
+    shutil.rmtree(last.parent)
+    assert content(trained(run, config)) == content(whole)
+
+
+def test_a_warm_up_whose_checkpoint_is_gone_is_named(start, claim, configure, tmp_path, base):
+    shutil.copytree(base.path, tmp_path / "copy" / "base" / "small")
+    shutil.rmtree(tmp_path / "copy" / "base" / "small" / "checkpoints")
+    config = configure("base=small")
+    with pytest.raises(RunDirError, match=r"the checkpoint of .*base/small is gone; remove that folder"):
+        train(claim(tmp_path / "copy" / "gdpo" / "seed0", config), config)
 
 
 def test_a_run_without_a_base_starts_from_the_random_model(start):

@@ -39,11 +39,13 @@ def base_checkpoint(run_dir: Path, base: str | None) -> Path | None:
     """The warm-up model that a run starts from; None for a run that starts from scratch.
 
     Raises:
-        RunDirError: it is not there or unfinished.
+        RunDirError: it is not there or unfinished, or its checkpoint is gone.
     """
     if base is None:
         return None
     warmup = RunDir(base_dir(run_dir, base))
     if not warmup.exists() or warmup.result() is None:
         raise RunDirError(f"the warm-up model {warmup.path} is missing or unfinished; `gdpo run` makes it first")
-    return warmup.checkpoints()[-1][1]
+    if not (found := warmup.checkpoints()):
+        raise RunDirError(f"the checkpoint of {warmup.path} is gone; remove that folder, and `gdpo run` makes it again")
+    return found[-1][1]

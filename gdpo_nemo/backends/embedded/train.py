@@ -24,7 +24,7 @@ from gdpo_nemo.losses import clipped_surrogate, kl_estimate, token_weights
 from gdpo_nemo.method import Method
 from gdpo_nemo.models import describe, load
 from gdpo_nemo.models.log_probs import log_probs, response_kl
-from gdpo_nemo.models.pretrained import save
+from gdpo_nemo.models.pretrained import reading, save
 from gdpo_nemo.models.sampling import Samples, sample
 from gdpo_nemo.randomness import stream, stream_seed
 from gdpo_nemo.run_dir import RunDir
@@ -35,7 +35,7 @@ def train(run: RunDir, config: RunConfig) -> None:
     """Train from the base model or the last checkpoint, evaluate, and finish the run.
 
     Raises:
-        RunDirError: the base model is not there or unfinished.
+        RunDirError: the base model is not there or unfinished, or a checkpoint is damaged.
         RunHaltedError: an alarm stops the run, now or earlier.
         NonFiniteError: a value is no number, and ``on_non_finite`` is ``stop``.
     """
@@ -43,14 +43,16 @@ def train(run: RunDir, config: RunConfig) -> None:
     method = Method(config.gdpo)
     start, checkpoint = run.resume_point()
     monitor = Monitor(run, config.gdpo, start)
-    method.restore(checkpoint)
     base = base_checkpoint(run.path, config.base)
-    model, tokenizer = load(config.embedded, checkpoint or base, config.gdpo)
     wanted = spec.loss.kl_coef or config.gdpo.kl_in_reward or config.gdpo.method == "preference"
-    reference = load(config.embedded, base, config.gdpo)[0].eval() if wanted else None
-    optimizer = new_optimizer(model, spec.lr, spec.weight_decay)
-    if checkpoint:
-        optimizer.load_state_dict(torch.load(checkpoint / "optimizer.pt", weights_only=True))
+    with reading(base):
+        reference = load(config.embedded, base, config.gdpo)[0].eval() if wanted else None
+    with reading(checkpoint or base):
+        method.restore(checkpoint)
+        model, tokenizer = load(config.embedded, checkpoint or base, config.gdpo)
+        optimizer = new_optimizer(model, spec.lr, spec.weight_decay)
+        if checkpoint:
+            optimizer.load_state_dict(torch.load(checkpoint / "optimizer.pt", weights_only=True))
     print(f"{describe(model)}; steps {start + 1} to {spec.steps}")
     for step in range(start + 1, spec.steps + 1):
         started = time.perf_counter()

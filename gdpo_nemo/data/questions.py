@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields
 from typing import Any, ClassVar, Literal
 
@@ -24,9 +24,11 @@ class DrawnWorld(ABC):
 
     Attributes:
         enlarged_by: the keys of the configuration that make it larger, for messages.
+        heldout_share: share of its rows kept for evaluation.
     """
 
     enlarged_by: ClassVar[str]
+    heldout_share: float
 
     @abstractmethod
     def row(self, split: Split, rng: np.random.Generator) -> Row:
@@ -53,6 +55,15 @@ class DrawnWorld(ABC):
         """
         return _different(self.rows("heldout", stream(seed, "questions")), count, self.enlarged_by)
 
+    def check_limits(self, limits: Mapping[str, tuple[float, float]]) -> None:
+        """Refuse a world with a field below its lowest or above its highest value, or with a wrong held-out share.
+
+        Raises:
+            InputError: it has one.
+        """
+        _check_limits(self, limits)
+        check_heldout_share(self.heldout_share)
+
 
 def split_of(parts: Iterable[str], heldout_share: float) -> Split:
     """Where a row belongs, by a hash of the seed of its world and of what it asks."""
@@ -76,9 +87,13 @@ def check_shares(mix: Any) -> None:
     Raises:
         InputError: one is not from 0 to 1.
     """
-    for field in fields(mix):
-        if not 0 <= getattr(mix, field.name) <= 1:
-            raise InputError(f"mix.{field.name} is {getattr(mix, field.name)}; it must be 0 to 1")
+    _check_limits(mix, dict.fromkeys((field.name for field in fields(mix)), (0, 1)), "mix.")
+
+
+def _check_limits(block: Any, limits: Mapping[str, tuple[float, float]], prefix: str = "") -> None:
+    for name, (lowest, highest) in limits.items():
+        if not lowest <= getattr(block, name) <= highest:
+            raise InputError(f"{prefix}{name} is {getattr(block, name)}; it must be {lowest} to {highest}")
 
 
 def _different(rows: Iterable[Row], count: int, keys: str) -> list[Row]:

@@ -20,7 +20,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from gdpo_nemo.data.questions import ATTEMPTS, DrawnWorld, Split, check_heldout_share, check_shares, split_of
+from gdpo_nemo.data.questions import ATTEMPTS, DrawnWorld, Split, check_shares, split_of
 from gdpo_nemo.errors import InputError
 from gdpo_nemo.types import Row
 
@@ -90,11 +90,7 @@ class ResidueWorld(DrawnWorld):
 
     def __post_init__(self) -> None:
         limits = {"modulus": (3, 31), "num_operations": (1, len(OPERATIONS)), "max_operations": (2, 6)}
-        limits["min_operations"] = (1, self.max_operations)
-        for name, (lowest, highest) in limits.items():
-            if not lowest <= getattr(self, name) <= highest:
-                raise InputError(f"{name} is {getattr(self, name)}; it must be {lowest} to {highest}")
-        check_heldout_share(self.heldout_share)
+        self.check_limits(limits | {"min_operations": (1, self.max_operations)})
 
     @property
     def operations(self) -> tuple[str, ...]:

@@ -22,7 +22,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from gdpo_nemo.data.questions import ATTEMPTS, DrawnWorld, Split, check_heldout_share, check_shares, split_of
+from gdpo_nemo.data.questions import ATTEMPTS, DrawnWorld, Split, check_shares, split_of
 from gdpo_nemo.errors import InputError
 from gdpo_nemo.types import Row
 
@@ -92,14 +92,9 @@ class ToolWorld(DrawnWorld):
             "num_relations": (1, len(RELATIONS)),
             "num_tools": (1, len(TRANSPORTS)),
         }
-        for name, (lowest, highest) in limits.items():
-            if not lowest <= getattr(self, name) <= highest:
-                raise InputError(f"{name} is {getattr(self, name)}; it must be {lowest} to {highest}")
+        self.check_limits(limits | {"small_talk_share": (0, 1)})
         if self.max_hops < 1:
             raise InputError(f"max_hops is {self.max_hops}; it must be at least 1")
-        if not 0 <= self.small_talk_share <= 1:
-            raise InputError(f"small_talk_share is {self.small_talk_share}; it must be 0 to 1")
-        check_heldout_share(self.heldout_share)
 
     @property
     def cities(self) -> tuple[str, ...]:

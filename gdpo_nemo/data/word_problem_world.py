@@ -25,7 +25,7 @@ from typing import ClassVar, Final, Literal
 
 import numpy as np
 
-from gdpo_nemo.data.questions import ATTEMPTS, DrawnWorld, Split, check_heldout_share, check_shares, split_of
+from gdpo_nemo.data.questions import ATTEMPTS, DrawnWorld, Split, check_shares, split_of
 from gdpo_nemo.errors import InputError
 from gdpo_nemo.types import Row
 
@@ -124,9 +124,7 @@ class WordProblemWorld(DrawnWorld):
     mix: ProblemMix = ProblemMix()
 
     def __post_init__(self) -> None:
-        if not 12 <= self.largest <= 60:
-            raise InputError(f"largest is {self.largest}; it must be 12 to 60")
-        check_heldout_share(self.heldout_share)
+        self.check_limits({"largest": (12, 60)})
 
     def after(self, event: Event, number: int) -> int | None:
         """How many there are after an event, None where that is no number of this world."""

@@ -5,7 +5,8 @@ python eval/bfcl.py --endpoint http://host:8000/v1         # all categories of v
 python eval/bfcl.py --checkpoint RUN@STEP --categories live non_live --limit 100
 """
 
-from gdpo_nemo.evaluation.bfcl.command_line import main
+from gdpo_nemo.evaluation.bfcl.command_line import PROGRAM
+from gdpo_nemo.evaluation.command_line import main
 
 if __name__ == "__main__":
-    main()
+    main(PROGRAM)

@@ -1,22 +1,55 @@
-"""Text for a terminal: tables, lists and sentences of at most 100 columns, without colour or box drawing."""
+"""Text for a terminal: tables, lists and sentences without colour or box drawing.
+
+Lines have at most ``WIDTH`` columns, or as many as a narrower terminal has. What goes into a file or a pipe does not
+depend on the terminal.
+"""
 
 from __future__ import annotations
 
 import re
+import shutil
+import sys
 import textwrap
 from collections.abc import Iterable, Sequence
+from typing import TextIO
 
-WIDTH = 100
+WIDTH, NARROWEST = 100, 60
 GAP = "  "
 TOGETHER = re.compile(r"\[[^][]{,24}\]|\d %|\d x \d")  # an interval, a share, a size: each stays on one line
+COMMAND = re.compile(r"`[^`]{,80}`|\b(?:pip install|git clone|gdpo [a-z]+|Did you mean) \S+")  # to be copied whole
 KEPT_SPACE = "\N{NO-BREAK SPACE}"
+
+
+def columns(stream: TextIO | None = None) -> int:
+    """How many columns the lines of a stream (default: standard output) may have."""
+    wide = shutil.get_terminal_size((WIDTH, 0)).columns if (stream or sys.stdout).isatty() else WIDTH
+    return max(NARROWEST, min(WIDTH, wide))
+
+
+def complaint(message: object) -> str:
+    """An error as it goes to standard error.
+
+    In a terminal, lines that are too long go on below themselves, words, paths and commands whole. Elsewhere a line
+    stays one line, for those who search a log.
+    """
+    if not sys.stderr.isatty():
+        return f"error: {message}"
+    text = COMMAND.sub(lambda match: match[0].replace(" ", KEPT_SPACE), f"error: {message}")
+    return _printed("\n".join(part for line in text.splitlines() for part in _complaint_line(line)))
+
+
+def _complaint_line(line: str) -> list[str]:
+    wide, indent = columns(sys.stderr), line[: len(line) - len(line.lstrip())] + GAP
+    if len(line) <= wide:
+        return [line]
+    return textwrap.wrap(line, wide, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
 
 
 def table(rows: Sequence[Sequence[str]], indent: str = "  ") -> str:
     """Rows of cells as aligned lines.
 
-    Where they are wider than ``WIDTH``, cells go on below themselves, in the columns where this takes the fewest lines
-    in all cells together. Words are never broken, so a path that is longer than the line makes it longer.
+    Where they are wider than ``columns()``, cells go on below themselves, in the columns where this takes the fewest
+    lines in all cells together. Words are never broken, so a path that is longer than the line makes it longer.
     """
     return "\n".join("\n".join(lines) for lines in table_rows(rows, indent))
 
@@ -26,7 +59,7 @@ def table_rows(rows: Sequence[Sequence[str]], indent: str = "  ") -> list[list[s
     if not rows:
         return []
     kept = [list(map(_kept, row)) for row in rows]
-    widths = _fitted(kept, WIDTH - len(indent) - len(GAP) * (len(rows[0]) - 1))
+    widths = _fitted(kept, columns() - len(indent) - len(GAP) * (len(rows[0]) - 1))
     printed = []
     for row in kept:
         cells = [_wrapped(cell, width) for cell, width in zip(row, widths, strict=True)]
@@ -45,7 +78,7 @@ def sentences(items: Iterable[str], indent: str = "") -> str:
     """Sentences, each on lines of its own."""
     lines = []
     for item in items:
-        first, *rest = _wrapped(_kept(item), WIDTH - len(indent) - len(GAP)) or [""]
+        first, *rest = _wrapped(_kept(item), columns() - len(indent) - len(GAP)) or [""]
         lines += [f"{indent}{first}", *(f"{indent}{GAP}{line}" for line in rest)]
     return _printed("\n".join(lines))
 

@@ -22,6 +22,7 @@ LEVELS = {
     "terminal": 0,
     "validation": 0,
     "advantages": 1,
+    "arguments": 1,
     "composing": 1,
     "conditioning": 1,
     "data": 1,

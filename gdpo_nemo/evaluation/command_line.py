@@ -1,7 +1,7 @@
 """The command line that all programs in ``eval/`` share: whom to ask, how, where to, and what is printed.
 
-python eval/PROGRAM.py --endpoint http://host:8000/v1 --samples 16 --out DIR     # goes on after any interruption
-python eval/PROGRAM.py rescore --grader NAME --out DIR                           # grades again, asks nothing
+gdpo eval NAME --endpoint http://host:8000/v1 --samples 16 --out DIR     # goes on after any interruption
+gdpo eval NAME rescore --grader GRADER --out DIR                         # grades again, asks nothing
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from gdpo_nemo import provenance
-from gdpo_nemo.errors import GdpoError, refusal
+from gdpo_nemo.arguments import Parser, count, positive
+from gdpo_nemo.errors import GdpoError, PrerequisiteError, refusal
 from gdpo_nemo.evaluation.benchmark import Benchmark, Number
 from gdpo_nemo.evaluation.engine import IncompleteError, Settings, evaluate, header, rescore
 from gdpo_nemo.evaluation.pacing import Pace
 from gdpo_nemo.evaluation.sampling import Sampler, SamplingParams
 from gdpo_nemo.evaluation.store import EvaluationStore
-from gdpo_nemo.terminal import table
+from gdpo_nemo.terminal import complaint, table
 
 EXIT_INTERRUPTED = 130
 EXIT_CODES = """\
@@ -36,7 +37,7 @@ exit codes:
   3    something is missing: a package, a model, a file, the server's address or key
   130  interrupted; nothing is lost, the same command goes on
 """
-COLUMNS = ("benchmark", "number", "value", "interval", "questions", "samples", "ungraded", "failed")
+AGAIN = "rescore"
 Results = Mapping[str, Sequence[Number]]
 
 
@@ -51,6 +52,7 @@ class EvalProgram:
         samples: default of ``--samples``.
         params: defaults of sampling.
         table: benchmark -> numbers -> what a person reads.
+        further: commands besides rescore: name -> the words before it and the words after it -> exit code.
     """
 
     description: str
@@ -59,6 +61,7 @@ class EvalProgram:
     samples: int = 1
     params: SamplingParams = field(default_factory=SamplingParams)
     table: Callable[[Results], str] = field(default=lambda results: numbers_table(results))
+    further: Mapping[str, Callable[[str, Sequence[str]], int]] = field(default_factory=dict)
 
 
 def main(program: EvalProgram) -> NoReturn:
@@ -66,18 +69,26 @@ def main(program: EvalProgram) -> NoReturn:
     sys.exit(execute(program, sys.argv[1:]))
 
 
-def execute(program: EvalProgram, arguments: Sequence[str]) -> int:
-    """Carry out one command line and return its exit code."""
-    words = list(arguments)
-    again = words[:1] == ["rescore"]
+def execute(program: EvalProgram, arguments: Sequence[str], typed: str | None = None) -> int:
+    """Carry out one command line and return its exit code.
+
+    Args:
+        program: what it is about.
+        arguments: the words after the program's name.
+        typed: the words before them (default: this process's script).
+    """
+    words, typed = list(arguments), typed or f"python {sys.argv[0]}"
+    again = words[:1] == [AGAIN]
     try:
-        options = build_parser(program, again).parse_args(words[again:])
+        if words and words[0] in program.further:
+            return program.further[words[0]](typed, words[1:])
+        options = build_parser(program, typed, again).parse_args(words[again:])
         text, data, code = _rescore(program, options) if again else _evaluate(program, options)
         print(json.dumps(data, indent=2, allow_nan=False) if options.json else text, flush=True)
     except GdpoError as error:
         if "--debug" in words:
             traceback.print_exc()
-        print(f"error: {error}", file=sys.stderr)
+        print(complaint(error), file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
         print("interrupted; the same command goes on", file=sys.stderr)
@@ -85,19 +96,22 @@ def execute(program: EvalProgram, arguments: Sequence[str]) -> int:
     except OSError as error:  # a place that is not ours, a file where a folder should be, a full disk
         if "--debug" in words:
             traceback.print_exc()
-        print(f"error: {refusal(error)}; the same command goes on", file=sys.stderr)
+        print(complaint(f"{refusal(error)}; the same command goes on"), file=sys.stderr)
         return GdpoError.exit_code
     return code
 
 
-def build_parser(program: EvalProgram, again: bool = False) -> argparse.ArgumentParser:
-    """The parser of an evaluation, or (``again``) of rescore."""
-    parser = argparse.ArgumentParser(
-        prog=f"python {sys.argv[0]}" + (" rescore" if again else ""),
+def build_parser(program: EvalProgram, typed: str, again: bool = False) -> Parser:
+    """The parser of an evaluation, or (``again``) of rescore; ``typed``: the words before its arguments."""
+    examples = [
+        f"  {typed} --endpoint http://host:8000/v1 --out DIR",
+        f"  {typed} {AGAIN} --grader NAME --out DIR",
+    ]
+    examples += [f"  {typed} {name} --help" for name in program.further]
+    parser = Parser(
+        prog=f"{typed} {AGAIN}" if again else typed,
         description=program.description + (" Grade answers again, with another grader." if again else ""),
-        epilog=f"{__doc__.split(chr(10), 2)[2] if __doc__ else ''}\n{EXIT_CODES}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
+        epilog="\n".join(["examples:", *examples, "", EXIT_CODES]),
     )
     if again:
         parser.add_argument("--grader", required=True, metavar="NAME", help="who grades")
@@ -124,9 +138,9 @@ def _add_model(parser: argparse.ArgumentParser) -> None:
     )
     server.add_argument("--api-key-env", metavar="VAR", help="environment variable that holds the key")
     server.add_argument("--completions", metavar="TOKENIZER", help="ask /completions, with this tokenizer's template")
-    server.add_argument("--timeout", type=_positive, default=3600.0, metavar="S", help="of one attempt (3600)")
+    server.add_argument("--timeout", type=positive, default=3600.0, metavar="S", help="of one attempt (3600)")
     server.add_argument("--retries", type=int, default=Pace.retries, metavar="N", help="further attempts (%(default)s)")
-    server.add_argument("--requests-per-minute", type=_positive, metavar="N", help="no more than that")
+    server.add_argument("--requests-per-minute", type=positive, metavar="N", help="no more than that")
     local = parser.add_argument_group("in this process")
     local.add_argument("--engine", choices=["vllm", "transformers"], help="default: vllm where it is installed")
     local.add_argument("--vllm", type=_object, default={}, metavar="JSON", help="its engine's arguments, e.g. "
@@ -137,15 +151,13 @@ def _add_model(parser: argparse.ArgumentParser) -> None:
 
 def _add_sampling(parser: argparse.ArgumentParser, program: EvalProgram) -> None:
     group, params = parser.add_argument_group("how to ask"), program.params
-    group.add_argument(
-        "--samples", type=_count, default=program.samples, metavar="N", help="per question (%(default)s)"
-    )
+    group.add_argument("--samples", type=count, default=program.samples, metavar="N", help="per question (%(default)s)")
     group.add_argument("--temperature", type=float, default=params.temperature, help="0 is greedy (%(default)s)")
     group.add_argument("--top-p", type=float, default=params.top_p, help="(%(default)s)")
-    group.add_argument("--max-tokens", type=_count, default=params.max_tokens, help="longest answer (%(default)s)")
+    group.add_argument("--max-tokens", type=count, default=params.max_tokens, help="longest answer (%(default)s)")
     group.add_argument("--seed", type=int, default=params.seed or 0, help="of all samples (%(default)s)")
-    group.add_argument("--limit", type=_count, metavar="N", help="only the first N questions of each benchmark")
-    group.add_argument("--concurrency", type=_count, default=Pace.concurrency, metavar="N", help="(%(default)s)")
+    group.add_argument("--limit", type=count, metavar="N", help="only the first N questions of each benchmark")
+    group.add_argument("--concurrency", type=count, default=Pace.concurrency, metavar="N", help="(%(default)s)")
     group.add_argument("--allow-incomplete", action="store_true", help="make the table without failed samples")
 
 
@@ -174,12 +186,14 @@ def _evaluate(program: EvalProgram, options: argparse.Namespace) -> tuple[str, A
         finally:
             runner.run(sampler.close())
     for text in incomplete:
-        print(f"error: {text}", file=sys.stderr)
+        print(complaint(text), file=sys.stderr)
     data = {"out": str(out), "incomplete": incomplete, "results": {k: list(map(asdict, v)) for k, v in results.items()}}
     return f"{program.table(results)}\n{out}", data, 1 if incomplete else 0
 
 
 def _rescore(program: EvalProgram, options: argparse.Namespace) -> tuple[str, Any, int]:
+    if not options.out.is_dir():
+        raise PrerequisiteError(f"no folder {options.out} with answers to grade again; name it with --out")
     results: dict[str, list[Number]] = {}
     lines, data = list[str](), dict[str, Any]()
     for benchmark in program.benchmarks(options):
@@ -285,18 +299,4 @@ def name_list(text: str) -> list[str]:
 
 def count_list(text: str) -> list[int]:
     """The numbers of a comma-separated list, each 1 or more, as the type of an option."""
-    return [_count(part) for part in name_list(text)]
-
-
-def _count(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not 1 or more")
-    return number
-
-
-def _positive(text: str) -> float:
-    number = float(text)
-    if not number > 0:
-        raise argparse.ArgumentTypeError(f"{text} is not above 0")
-    return number
+    return [count(part) for part in name_list(text)]

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from gdpo_nemo import launch, provenance
+from gdpo_nemo.arguments import count
 from gdpo_nemo.checkpoints import ExportOptions, export
 from gdpo_nemo.cluster.architectures import architecture_of
 from gdpo_nemo.cluster.constraints import host_violations
@@ -157,7 +158,7 @@ def add_arguments(command: str, parser: argparse.ArgumentParser, in_script: bool
     _add_runs(parser)
     if command == "rehearse":
         parser.add_argument(
-            "--steps", type=int, default=REHEARSAL_STEPS, metavar="N", help="before the resume (default: %(default)s)"
+            "--steps", type=count, default=REHEARSAL_STEPS, metavar="N", help="before the resume (default: %(default)s)"
         )
     if command == "launch":
         parser.add_argument("--to", choices=[*launch.TARGETS], required=True, help="where the jobs go")
@@ -179,7 +180,9 @@ def _add_runs(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--seeds", metavar="0-2", help="0-2 or 0,1,5 (default: those that the experiment declares)")
     parser.add_argument("--out", type=Path, metavar="DIR", help="folder of all runs (default: runs)")
-    parser.add_argument("overrides", nargs="*", metavar="key.sub=value", help="change the configuration, NeMo RL's too")
+    parser.add_argument(
+        "overrides", nargs="*", default=[], metavar="key.sub=value", help="change the configuration, NeMo RL's too"
+    )
 
 
 def _add_checkpoint(parser: argparse.ArgumentParser) -> None:

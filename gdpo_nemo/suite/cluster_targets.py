@@ -187,7 +187,7 @@ def _named(configs: Path, folder: str, name: str) -> Path:
     if folder == "model":
         known = {stem: path for stem, path in known.items() if "embedded:" not in path.read_text("utf-8")}
     if name not in known:
-        raise UnknownNameError(f"{folder} in {configs / folder} for a cluster", name, known)
+        raise UnknownNameError(f"{folder} in configs/{folder}/ for a cluster", name, known)
     return known[name]
 
 

@@ -1,4 +1,4 @@
-"""The command line of ``gdpo`` and of every script in ``repro/``: arguments, messages, exit codes."""
+"""The command line of ``gdpo`` and of every script in ``repro/``: words, answers, exit codes."""
 
 from __future__ import annotations
 
@@ -15,27 +15,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
 
-import gdpo_nemo
 from gdpo_nemo import tracking
 from gdpo_nemo.errors import GdpoError, UnknownNameError, UsageError, refusal
 from gdpo_nemo.suite import evals, exhibit_commands, planning, programs, reporting, running, status
 from gdpo_nemo.suite.answer import Answer
-from gdpo_nemo.suite.commands import CLUSTER_COMMANDS, COMMANDS, LIST, TOOLS, Command, Tool
+from gdpo_nemo.suite.commands import CLUSTER_COMMANDS, COMMANDS, TOOLS
 from gdpo_nemo.suite.experiment import Experiment
 from gdpo_nemo.suite.grid import Selection, parse_seeds, split_names
+from gdpo_nemo.suite.parsing import build_parser
+from gdpo_nemo.terminal import complaint
 
 EXIT_INTERRUPTED = 130
-TARGET_HELP = "an experiment (gdpo list), a script, or the config of one arm; for report and check also table1, figure4"
-EXIT_CODES = """\
-exit codes:
-  0    done; for check: every claim is supported
-  1    something failed; the message says what and how to go on
-  2    the command line or a configuration is wrong
-  3    something is missing: a package, or for check runs that are not finished
-  4    check: a claim is not supported
-  130  interrupted; nothing is lost, the same command goes on
-"""
-EVAL_EXAMPLE = "  gdpo eval math_suite --endpoint http://localhost:8000/v1    (gdpo eval lists the benchmarks)\n"
 
 
 def main(experiment: Experiment | None = None) -> NoReturn:
@@ -53,7 +43,7 @@ def execute(arguments: Sequence[str], experiment: Experiment | None = None) -> i
     except GdpoError as error:
         if "--debug" in arguments:
             traceback.print_exc()
-        print(f"error: {error}", file=sys.stderr)
+        print(complaint(error), file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
@@ -64,7 +54,7 @@ def execute(arguments: Sequence[str], experiment: Experiment | None = None) -> i
     except OSError as error:  # a place that is not ours, a file where a folder should be, a full disk
         if "--debug" in arguments:
             traceback.print_exc()
-        print(f"error: {refusal(error)}", file=sys.stderr)
+        print(complaint(refusal(error)), file=sys.stderr)
         return GdpoError.exit_code
     return answer.exit_code
 
@@ -215,111 +205,6 @@ def _as_launch(arguments: list[str]) -> list[str]:
         at = words.index("--scale")
         words[at : at + 2] = []
     return [word for word in words if not word.startswith("--scale=")]
-
-
-def build_parser(program: str, experiment: Experiment | None, wanted: str = "") -> argparse.ArgumentParser:
-    """The parser of ``gdpo`` (with a TARGET) or of one experiment's script (without).
-
-    Cluster commands and tools have arguments only when ``wanted``: their modules are not imported for nothing.
-    """
-    target = "" if experiment else " tool_calling"
-    commands: dict[str, Command | Tool] = {**COMMANDS, **CLUSTER_COMMANDS}
-    if not experiment:
-        commands |= {"list": LIST, **TOOLS}
-    examples = "\n".join(f"  {program} {command.example.format(target)}" for command in commands.values())
-    parser = argparse.ArgumentParser(
-        prog=program,
-        description=experiment.title if experiment else gdpo_nemo.__doc__.splitlines()[0],
-        epilog=f"examples:\n{examples}\n{'' if experiment else EVAL_EXAMPLE}\n{EXIT_CODES}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    parser.add_argument("--version", action="version", version=f"gdpo-nemo {gdpo_nemo.__version__}")
-    sub = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for name, command in commands.items():
-        own = sub.add_parser(
-            name,
-            help=command.summary,
-            description=command.summary,
-            epilog=f"example:\n  {program} {command.example.format(target)}\n\n{EXIT_CODES}",
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-            allow_abbrev=False,
-        )
-        if isinstance(command, Tool):
-            if name == wanted:
-                importlib.import_module(command.module).add_arguments(own)
-        elif name in CLUSTER_COMMANDS:
-            if name == wanted:
-                _add_cluster_arguments(name, own, in_script=experiment is not None)
-        elif name != "list":
-            if not experiment:
-                own.add_argument("target", help=TARGET_HELP)
-            _add_selection(own)
-        if isinstance(command, Command) and command.starts_runs:
-            _add_running(own)
-        if name == "report":
-            exhibit_commands.add_arguments(own)
-        if name == "plan":
-            own.add_argument(
-                "--cluster", metavar="4n8g", help="a file of configs/cluster/ (default: the smallest that fits)"
-            )
-            own.add_argument("--gpu", default="h100", metavar="h100", help="a100, h100 (default), h200 or b200")
-        if name not in CLUSTER_COMMANDS and name not in TOOLS:
-            own.add_argument(
-                "--out",
-                type=Path,
-                metavar="DIR",
-                help=f"folder of all runs (default: runs{'' if name == 'list' else '; with --smoke runs/smoke'})",
-            )
-        own.add_argument("--json", action="store_true", help="print JSON on standard output")
-        own.add_argument("--debug", action="store_true", help="show the traceback of an error")
-    return parser
-
-
-def _add_cluster_arguments(command: str, parser: argparse.ArgumentParser, *, in_script: bool) -> None:
-    from gdpo_nemo.suite import cluster_commands
-
-    cluster_commands.add_arguments(command, parser, in_script)
-
-
-def _add_selection(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--scale", default="embedded", help="embedded: this machine (default); paper: a cluster (plan); see gdpo list"
-    )
-    parser.add_argument(
-        "--model", help="tiny (default), smollm2, a local Hugging Face directory, or owner/name; see configs/model/"
-    )
-    parser.add_argument(
-        "--arms", metavar="A,B", help="some arms by name, or all (default: those that the paper compares)"
-    )
-    parser.add_argument("--seeds", metavar="0-2", help="0-2 or 0,1,5 (default: those that the experiment declares)")
-    parser.add_argument(
-        "--smoke", action="store_true", help="a few tiny steps of every stage; the numbers mean nothing"
-    )
-
-
-def _add_running(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--sweep",
-        action="store_true",
-        help="also the arms beyond the default ones, such as the weights of the length reward in math_length; the "
-        "same as --arms all",
-    )
-    parser.add_argument(
-        "--jobs", type=_positive, metavar="N", help="runs at once (default: as many as the cores carry)"
-    )
-    parser.add_argument(
-        "--track", metavar="A,B", help="mirror the metrics in tensorboard or wandb, under each run's logs/"
-    )
-    parser.add_argument("--fresh", action="store_true", help="remove what these runs have so far, and start them again")
-    parser.add_argument("overrides", nargs="*", metavar="key.sub=value", help="change the configuration of all arms")
-
-
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not 1 or more")
-    return number
 
 
 def _option_names(options: argparse.Namespace) -> list[str]:

@@ -48,6 +48,10 @@ CLUSTER_COMMANDS = {
 }
 """What ``gdpo`` does with NeMo RL; the arguments are in ``cluster_commands``."""
 LIST = Command("experiments, their scales and arms, and how far they are", "list")
+EVAL = Command(
+    "published benchmarks and questions of your own: of a served model, a folder or a checkpoint",
+    "eval math_suite --endpoint http://localhost:8000/v1",
+)
 
 
 @dataclass(frozen=True)
@@ -67,7 +71,7 @@ class Tool:
 TOOLS = {
     "explain": Tool(
         "from a printed number down to its runs, evaluations, samples, prompts and configurations",
-        "explain embedded:tiny/gdpo/format",
+        "explain embedded:tiny/gdpo/format --experiment tool_calling",
         "gdpo_nemo.suite.explaining",
     ),
     "power": Tool(
@@ -100,3 +104,11 @@ TOOLS = {
     ),
 }
 """Commands of ``gdpo`` alone, not of a script."""
+GROUPS = {
+    "experiments on this machine": ("plan", "run", "status", "report", "check", "list"),
+    "what stands behind a result": ("explain", "power", "diff", "health", "monitor"),
+    "models": ("eval", "checkpoint"),
+    "NeMo RL, on a cluster": ("rehearse", "train", "launch"),
+    "what is needed": ("data", "doctor"),
+}
+"""The commands as ``gdpo --help`` lists them."""

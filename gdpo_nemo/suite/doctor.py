@@ -7,6 +7,7 @@ import importlib.util
 import json
 import platform
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -74,8 +75,12 @@ def _modules(what: str) -> Finding:
     modules, extra = NEEDS[what]
     missing = [name for name in modules if importlib.util.find_spec(name) is None]
     if missing:
-        return Finding(what, False, f"no {', '.join(missing)}: pip install 'gdpo-nemo[{extra}]'")
-    return Finding(what, True, ", ".join(modules))
+        return Finding(what, False, f"no {_packages(missing)}: pip install 'gdpo-nemo[{extra}]'")
+    return Finding(what, True, _packages(modules))
+
+
+def _packages(modules: Sequence[str]) -> str:
+    return ", ".join(modules).replace("_", "-")
 
 
 def _gpu() -> Finding:

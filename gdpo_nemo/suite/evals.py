@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import runpy
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -29,7 +28,7 @@ def scripts() -> dict[str, Path]:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Become one of the programs; without a name, or with --help, list them.
+    """Carry one of the programs out; without a name, or with --help, list them.
 
     Raises:
         UnknownNameError: no program of that name.
@@ -42,14 +41,10 @@ def run(arguments: Sequence[str]) -> int:
     name, *rest = arguments
     if name not in found:
         raise UnknownNameError("evaluation", name, found)
-    before, sys.argv = sys.argv, [str(found[name]), *rest]
-    try:
-        runpy.run_path(str(found[name]), run_name="__main__")
-    except SystemExit as stopped:
-        return stopped.code if isinstance(stopped.code, int) else 0 if stopped.code is None else 1
-    finally:
-        sys.argv = before
-    return 0
+    program = runpy.run_path(str(found[name]))["PROGRAM"]  # executes the file
+    from gdpo_nemo.evaluation.command_line import execute
+
+    return execute(program, rest, f"gdpo {COMMAND} {name}")
 
 
 def _summary(script: Path) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from gdpo_nemo.arguments import count
 from gdpo_nemo.errors import PrerequisiteError, UnknownNameError, UsageError
 from gdpo_nemo.randomness import stream
 from gdpo_nemo.report.spec import Column, ReportSpec
@@ -30,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="as in the column key of table.csv, and in a cell's address on the page",
     )
     parser.add_argument("--experiment", metavar="NAME", help="where several have an exhibit of that name (embedded)")
-    parser.add_argument("--samples", type=int, default=SHOWN, metavar="N", help=f"samples to show (default: {SHOWN})")
+    parser.add_argument("--samples", type=count, default=SHOWN, metavar="N", help=f"samples to show (default: {SHOWN})")
     parser.add_argument("--seed", type=int, default=0, help="of the choice of samples (default: 0)")
     parser.add_argument(
         "--out", type=Path, default=Path("runs"), metavar="DIR", help="folder of all runs (default: runs)"
@@ -128,6 +129,9 @@ def _specs(exhibit: str, model: str, arm: str, wanted: str | None, out: Path) ->
         if model not in found.models:
             raise UnknownNameError(f"model of {exhibit}", model, found.models)
         return specs
+    experiments = [program.experiment.name for program in programs.all_programs()]
+    if wanted is not None and wanted not in experiments:
+        raise UnknownNameError("experiment", wanted, experiments)
     known = {one.name for program in programs.all_programs() for one in program.experiment.arms} | {"base"}
     if arm not in known:
         raise UnknownNameError("arm of the embedded experiments", arm, sorted(known))

@@ -9,6 +9,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gdpo_nemo.arguments import count
 from gdpo_nemo.errors import UsageError
 from gdpo_nemo.run_dir import RunDir
 from gdpo_nemo.suite import programs
@@ -43,15 +44,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="where the warm-up model is looked for (default: runs)",
     )
-    add("--prompts", type=_positive, default=PROMPTS, metavar="N", help=f"prompts to sample (default: {PROMPTS})")
-    add("--rollouts-per-prompt", type=_positive, metavar="G", help="to sample (default: as configured); of recorded "
+    add("--prompts", type=count, default=PROMPTS, metavar="N", help=f"prompts to sample (default: {PROMPTS})")
+    add("--rollouts-per-prompt", type=count, metavar="G", help="to sample (default: as configured); of recorded "
         "rollouts: groups of G rows that follow each other")  # fmt: skip
     add("--rewards", metavar="A,B", help="of recorded rollouts: the columns that are rewards")
     add("--prompt-key", metavar="NAME", help="of recorded rollouts: the column that names the prompt")
     add("--weight", action="append", default=[], metavar="NAME=W", help="weight of a reward (default: 1)")
-    add("--step", type=_positive, metavar="N", help="of weights that follow a schedule (default: the last step)")
+    add("--step", type=count, metavar="N", help="of weights that follow a schedule (default: the last step)")
     add("--range", action="append", default=[], metavar="NAME=LOW,HIGH", help="declared range of a reward")
-    add("--batch-prompts", type=_positive, metavar="P", help="prompts of a training batch (default: as configured)")
+    add("--batch-prompts", type=count, metavar="P", help="prompts of a training batch (default: as configured)")
     add("--seed", type=int, default=0, help="of prompts and samples (default: 0)")
 
 
@@ -151,13 +152,6 @@ def _is_number(text: str) -> bool:
         return math.isfinite(float(text))
     except ValueError:
         return False
-
-
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not 1 or more")
-    return number
 
 
 # ---- for people

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from gdpo_nemo.arguments import positive
 from gdpo_nemo.config import GdpoConfig, validate
 from gdpo_nemo.errors import RunDirError
 from gdpo_nemo.health.following import accept, action, describe, log_for, selected
@@ -28,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         f"run says; default means {', '.join(DEFAULT)})")  # fmt: skip
     parser.add_argument(
         "--watch",
-        type=float,
+        type=positive,
         metavar="SECONDS",
         help="look again until an alarm asks for a checkpoint, or the run ends",
     )

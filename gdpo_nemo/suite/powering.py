@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from gdpo_nemo.arguments import positive
 from gdpo_nemo.errors import PrerequisiteError, UsageError
 from gdpo_nemo.report.spec import Column, Exhibit, ReportSpec
 from gdpo_nemo.suite import exhibits, programs
@@ -25,9 +26,14 @@ NOTE = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """A table or experiment, and the spread where nothing ran."""
     parser.add_argument("target", help="an experiment (gdpo list), or one of the paper's tables: table1")
-    parser.add_argument("--scale", default=None, help="embedded or paper (default: paper where it has such tables)")
     parser.add_argument(
-        "--spread", type=float, metavar="POINTS", help="standard deviation of one seed's difference, where nothing ran"
+        "--scale", choices=[EMBEDDED, exhibits.PAPER], help="(default: paper where the experiment has such tables)"
+    )
+    parser.add_argument(
+        "--spread",
+        type=positive,
+        metavar="POINTS",
+        help="standard deviation of one seed's difference, where nothing ran",
     )
     parser.add_argument("--model", default="tiny", help="of an embedded experiment (default: tiny)")
     parser.add_argument(
@@ -42,8 +48,6 @@ def answer(options: argparse.Namespace) -> Answer:
         UsageError: the target has no claims, or a spread that is not positive.
         UnknownNameError: nothing answers to the target.
     """
-    if options.spread is not None and not options.spread > 0:
-        raise UsageError(f"--spread must be positive, got {options.spread}")
     known = programs.exhibits()
     if options.target in known:
         program, exhibit = known[options.target]

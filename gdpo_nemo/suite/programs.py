@@ -7,6 +7,7 @@ files beside it that set ``gdpo.method`` are further arms (``--arms all``). It h
 from __future__ import annotations
 
 import importlib.util
+import os
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -115,6 +116,8 @@ def unknown_target(target: str, also: Iterable[str] = ()) -> GdpoError:
             f"{target} is a folder; name an experiment ({', '.join(script.stem for script in _scripts())}), and the "
             "folder of all runs with --out"
         )
+    if os.sep in target:
+        return UsageError(f"there is no {target}; `gdpo list` shows the experiments and where their runs are")
     return UnknownNameError("experiment, table or figure", target, [*targets(), *also])
 
 

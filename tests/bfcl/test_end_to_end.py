@@ -8,19 +8,22 @@ import signal
 import subprocess
 import sys
 import threading
+from functools import partial
 from pathlib import Path
 
 import outputs
 import pytest
 from scripted_server import ScriptedServer, chat
 
-from gdpo_nemo.evaluation.bfcl.command_line import execute
+from gdpo_nemo.evaluation import command_line
+from gdpo_nemo.evaluation.bfcl.command_line import PROGRAM
 from gdpo_nemo.evaluation.store import EvaluationStore
 from gdpo_nemo.prompts import toolrl
 from gdpo_nemo.suite.command_line import execute as report
 
 ROOT = Path(__file__).resolve().parents[2]
 PER_CATEGORY = 2
+execute = partial(command_line.execute, PROGRAM)
 USER = re.compile(r"<user> (.*?)\n", re.DOTALL)
 
 

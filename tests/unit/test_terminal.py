@@ -1,6 +1,11 @@
+import os
+import pty
+import sys
+from contextlib import contextmanager
+
 import pytest
 
-from gdpo_nemo.terminal import WIDTH, listing, sentences, table
+from gdpo_nemo.terminal import NARROWEST, WIDTH, columns, complaint, listing, sentences, table
 
 
 def test_what_fits_is_aligned_and_not_changed():
@@ -39,3 +44,42 @@ def test_sentences_go_on_below_themselves(indent):
     lines = sentences(["a " * 80, "b"], indent).splitlines()
     assert max(map(len, lines)) <= WIDTH
     assert [line.startswith(f"{indent}  ") for line in lines] == [False, True, False]
+
+
+@contextmanager
+def terminal(wide):
+    outer, inner = pty.openpty()
+    with pytest.MonkeyPatch.context() as patch, os.fdopen(inner, "w") as end:
+        patch.setenv("COLUMNS", str(wide))
+        patch.setattr(sys, "stdout", end)
+        patch.setattr(sys, "stderr", end)
+        yield
+    os.close(outer)
+
+
+COMMAND = "git clone https://github.com/NVIDIA-NeMo/RL"
+LONG = f"{'long ' * 14}name a checkout: {COMMAND} && go\n  {'key ' * 40}"
+
+
+def test_in_a_terminal_an_error_goes_on_below_itself_and_keeps_its_commands_whole():
+    with terminal(100):
+        lines = complaint(LONG).splitlines()
+        assert complaint("short") == "error: short"
+    assert lines[0].startswith("error: long") and max(map(len, lines)) <= WIDTH and COMMAND in lines[1]
+    assert [line.startswith("  ") for line in lines] == [False, True, True, True] and lines[3].startswith("    key")
+
+
+def test_elsewhere_a_line_of_an_error_is_one_line(capsys):
+    assert complaint(LONG) == f"error: {LONG}"
+
+
+@pytest.mark.parametrize(("wide", "used"), [(80, 80), (200, WIDTH), (20, NARROWEST)])
+def test_a_narrow_terminal_has_shorter_lines(wide, used):
+    with terminal(wide):
+        found, text = columns(), sentences(["word " * 60])
+    assert found == used and max(map(len, text.splitlines())) <= used
+
+
+def test_a_pipe_does_not_depend_on_the_terminal(monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "80")
+    assert columns() == WIDTH

@@ -4,8 +4,10 @@ import json
 import pytest
 
 from gdpo_nemo.suite import doctor
-from gdpo_nemo.suite.command_line import build_parser, execute
+from gdpo_nemo.suite.command_line import execute
 from gdpo_nemo.suite.commands import CLUSTER_COMMANDS, COMMANDS, TOOLS
+from gdpo_nemo.suite.evals import scripts
+from gdpo_nemo.suite.parsing import build_parser
 
 
 @pytest.mark.parametrize("name", TOOLS)
@@ -20,10 +22,17 @@ def test_the_benchmarks_are_listed_and_started_by_name(capsys):
     assert execute(["eval"]) == 0
     listed = capsys.readouterr().out
     assert all(name in listed for name in ("bfcl", "math_suite", "coding"))
-    assert execute(["eval", "math_suite", "--help"]) == 0
-    assert "--length-limit" in capsys.readouterr().out
     assert execute(["eval", "math_suit"]) == 2
     assert "Did you mean 'math_suite'?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [*([name] for name in scripts()), ["coding", "rescore"], ["bfcl", "setup"]])
+def test_the_help_of_a_benchmark_names_the_command_that_was_typed(words, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        execute(["eval", *words, "--help"])
+    assert stopped.value.code == 0
+    shown = capsys.readouterr().out
+    assert f"usage: gdpo eval {' '.join(words)} " in shown and ".py" not in shown
 
 
 def test_the_doctor_names_what_is_missing_with_the_command_that_mends_it(capsys, monkeypatch):

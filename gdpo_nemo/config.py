@@ -22,7 +22,7 @@ from gdpo_nemo.signals.families import Family
 from gdpo_nemo.signals.quantile import Quantile
 from gdpo_nemo.signals.schedules import Weight
 from gdpo_nemo.signals.veto import Veto
-from gdpo_nemo.validation import Strict as Strict
+from gdpo_nemo.validation import Strict
 from gdpo_nemo.validation import validate as validate
 from gdpo_nemo.worlds import AnyWorld
 

@@ -20,6 +20,7 @@ from gdpo_nemo.report.stability import ArmStability
 from gdpo_nemo.report.table import Part, Table, build_table
 from gdpo_nemo.report.training import Training, read_training
 from gdpo_nemo.report.verdict import Verdict, adjusted, judge_all
+from gdpo_nemo.run_dir import RunDir
 from gdpo_nemo.terminal import sentences
 
 
@@ -31,6 +32,7 @@ class Report:
         text: table, claims and notes for a terminal.
         verdicts: one per claim, in the order of the spec, model by model.
         missing: runs without a result, and why.
+        unreadable: what of the runs cannot be read, why, and what to do.
         table: the table that all renderings print; None of curves alone.
         stability: per model and arm; empty where no run logged a step.
     """
@@ -40,6 +42,7 @@ class Report:
     missing: list[str]
     table: Table | None
     stability: Mapping[str, list[ArmStability]]
+    unreadable: tuple[str, ...] = ()
 
 
 def build(spec: ReportSpec, out: Path, *, page: bool = False) -> Report:
@@ -88,11 +91,12 @@ def build_table_report(specs: Sequence[ReportSpec], out: Path, *, page: bool = F
     for spec in specs:
         if not spec.runs or not spec.columns:
             raise InputError(f"report of {spec.experiment}: {len(spec.runs)} runs and {len(spec.columns)} columns")
+    specs = [_without_damage(spec) for spec in specs]
     parts = [Part(spec, read_evaluations(spec)) for spec in specs]
     judged = [verdict for part in parts for verdict in judge_all(part.spec, part.evaluations, part.spec.claims)]
     verdicts = adjusted(judged, specs[0].level)
     table = build_table(parts, verdicts)
-    trainings = {spec.model: read_training(spec.runs) for spec in specs if spec.curves}
+    trainings = {spec.model: read_training(spec.readable) for spec in specs if spec.curves}
     specs = _marked(specs, trainings, table.synthetic)
     lines = {spec.model: curves.curves_of(spec, trainings[spec.model]) for spec in specs if spec.curves}
     steady = _stability(specs, trainings)
@@ -122,11 +126,13 @@ def build_table_report(specs: Sequence[ReportSpec], out: Path, *, page: bool = F
     text = render.to_text(table)
     if shifts:
         text = f"{text.rstrip()}\n\nWeights:\n{sentences(weights.lines(shifts, specs[0].labels), '  ')}"
-    return Report(text, verdicts, missing, table, steady)
+    unreadable = tuple(line for part in parts for line in part.evaluations.unreadable)
+    return Report(text, verdicts, missing, table, steady, unreadable)
 
 
 def _build_curves(exhibit: Exhibit, specs: Sequence[ReportSpec], out: Path, page: bool) -> Report:
-    trainings = {spec.model: read_training(spec.runs) for spec in specs}
+    specs = [_without_damage(spec) for spec in specs]
+    trainings = {spec.model: read_training(spec.readable) for spec in specs}
     specs = _marked(specs, trainings, False)
     lines = {spec.model: curves.curves_of(spec, trainings[spec.model]) for spec in specs}
     steady = _stability(specs, trainings)
@@ -136,13 +142,21 @@ def _build_curves(exhibit: Exhibit, specs: Sequence[ReportSpec], out: Path, page
         from gdpo_nemo.report.page.build import build_page
 
         build_page(specs, [], None, [], trainings, steady, out)
-    text, missing = [*([SYNTHETIC] if specs[0].synthetic else []), exhibit.title], []
+    text, missing, unreadable = [*([SYNTHETIC] if specs[0].synthetic else []), exhibit.title], list[str](), list[str]()
     for spec in specs:
         curves.write_curves(spec, lines[spec.model], out / f"{exhibit.name}-{spec.model}")
+        unreadable += spec.unreadable.values()
         absent = [run_name(path) for key, path in spec.runs.items() if key not in trainings[spec.model]]
         missing += [f"{spec.model}/{run} (not started)" for run in absent]
         text.append(f"  {model_label(spec)}: {len(spec.runs) - len(absent)} of {len(spec.runs)} runs have steps")
-    return Report("\n".join(text), [], missing, None, steady)
+    return Report("\n".join(text), [], missing, None, steady, tuple(unreadable))
+
+
+def _without_damage(spec: ReportSpec) -> ReportSpec:
+    """The spec, told what of its runs cannot be read."""
+    paths = [*spec.runs.values(), *([spec.base] if spec.base else [])]
+    found = {path: text for path in paths if (text := RunDir(path).damage())}
+    return replace(spec, unreadable={**found, **spec.unreadable})
 
 
 def _marked(

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gdpo_nemo.errors import InputError
+from gdpo_nemo.errors import InputError, RunDirError
 from gdpo_nemo.evaluation.store import EvaluationStore
 from gdpo_nemo.report.samples import FINISHED, SYNTHETIC, Evaluation, Evaluations, run_name
 from gdpo_nemo.report.spec import HELDOUT, Column, ReportSpec
@@ -16,7 +16,7 @@ SHARED = ("benchmark", "grader", "sampling")
 
 
 def read_evaluations(spec: ReportSpec) -> Evaluations:
-    """Read every finished evaluation that the columns need.
+    """Read every finished evaluation that the columns need; one that cannot be read is left out and named.
 
     Raises:
         InputError: two runs, or a run and the base model, answered different questions, a share of values that are
@@ -27,18 +27,19 @@ def read_evaluations(spec: ReportSpec) -> Evaluations:
     arms: dict[str, dict[int, dict[str, Evaluation]]] = {}
     states: dict[str, dict[str, str]] = {}
     base: dict[str, Evaluation] = {}
+    unreadable: list[str] = []
     if spec.base is not None:
-        states[run_name(spec.base)], base = _read(spec, spec.base, benchmarks)
+        states[run_name(spec.base)], base = _read(spec, spec.base, benchmarks, unreadable)
     first = dict(base)
     for (arm, seed), path in spec.runs.items():
         planned[arm] = (*planned.get(arm, ()), seed)
-        states[run_name(path)], found = _read(spec, path, benchmarks)
+        states[run_name(path)], found = _read(spec, path, benchmarks, unreadable)
         for benchmark, evaluation in found.items():
             _check_same_questions(first.setdefault(benchmark, evaluation), evaluation)
         arms.setdefault(arm, {})
         if found:
             arms[arm][seed] = found
-    evaluations = Evaluations(base, arms, planned, states)
+    evaluations = Evaluations(base, arms, planned, states, tuple(unreadable))
     check_all_or_none_synthetic(evaluations.all())
     return evaluations
 
@@ -58,16 +59,26 @@ def check_all_or_none_synthetic(evaluations: list[Evaluation]) -> bool:
     return True in made_up
 
 
-def _read(spec: ReportSpec, path: Path, benchmarks: tuple[str, ...]) -> tuple[dict[str, str], dict[str, Evaluation]]:
+def _read(
+    spec: ReportSpec, path: Path, benchmarks: tuple[str, ...], unreadable: list[str]
+) -> tuple[dict[str, str], dict[str, Evaluation]]:
     run = RunDir(path)
+    if path in spec.unreadable:
+        unreadable.append(spec.unreadable[path])
+        return dict.fromkeys(benchmarks, "unreadable"), {}
     states: dict[str, str] = {}
     found: dict[str, Evaluation] = {}
     for benchmark in benchmarks:
         store = EvaluationStore(run.evaluation_path(benchmark))
-        state = _state(run, store, benchmark)
-        if state == "incomplete" and spec.allow_incomplete:
-            state = FINISHED
-        loaded = _load(run_name(path), store) if state == FINISHED else None
+        try:
+            state = _state(run, store, benchmark)
+            if state == "incomplete" and spec.allow_incomplete:
+                state = FINISHED
+            loaded = _load(run_name(path), store) if state == FINISHED else None
+        except RunDirError as error:
+            unreadable.append(f"{error}. Mend that file, or remove {store.path} and evaluate again")
+            states[benchmark] = "unreadable"
+            continue
         if loaded is not None:
             found[benchmark] = loaded
             _check_shares(loaded, [column for column in spec.columns if column.benchmark == benchmark])

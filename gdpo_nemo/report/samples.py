@@ -27,6 +27,7 @@ STATE_WORDS = {
     "not_evaluated": "not evaluated",
     "lost": "finished, but its evaluation is not there; remove its result.json and start it again",
     "incomplete": "incomplete: some requests failed",
+    "unreadable": "cannot be read",
 }
 SYNTHETIC = "synthetic"
 
@@ -129,12 +130,14 @@ class Evaluations:
         arms: arm -> seed -> benchmark -> evaluation; finished ones only, in the order of the table.
         planned: arm -> seeds asked for.
         states: run name -> benchmark -> ``finished`` or a key of ``STATE_WORDS``.
+        unreadable: what cannot be read, why, and what to do; the rest is shown without it.
     """
 
     base: Mapping[str, Evaluation]
     arms: Mapping[str, Mapping[int, Mapping[str, Evaluation]]]
     planned: Mapping[str, tuple[int, ...]]
     states: Mapping[str, Mapping[str, str]]
+    unreadable: tuple[str, ...] = ()
     _graded: dict[tuple[str, str], dict[int, FloatArray]] = field(default_factory=dict, repr=False)
 
     def of_arm(self, arm: str, column: Column) -> dict[int, Evaluation]:

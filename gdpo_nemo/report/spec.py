@@ -151,6 +151,7 @@ class ReportSpec:
         exhibit: name of the table or figure, the first part of every cell's key.
         reference: the paper's numbers; None at embedded scale for cells, where they serve for effects of claims only.
         allow_incomplete: whether evaluations with failed requests count, their failures shown as such.
+        unreadable: path of a run, or of the base -> what is wrong with it; it is named, and not read.
         synthetic: whether the runs were found to be made up; pictures say so.
     """
 
@@ -170,5 +171,12 @@ class ReportSpec:
     exhibit: str = "embedded"
     reference: ReferenceTable | None = None
     allow_incomplete: bool = False
+    unreadable: Mapping[Path, str] = field(default_factory=dict)
+
+    @property
+    def readable(self) -> dict[tuple[str, int], Path]:
+        """The runs without those of ``unreadable``."""
+        return {key: path for key, path in self.runs.items() if path not in self.unreadable}
+
     tradeoff: tuple[str, ...] = ()
     synthetic: bool = False

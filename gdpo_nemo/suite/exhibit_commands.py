@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from gdpo_nemo.errors import OutsideBandError, PrerequisiteError, UsageError
+from gdpo_nemo.errors import GdpoError, OutsideBandError, PrerequisiteError, UsageError
 from gdpo_nemo.report.spec import Exhibit
 from gdpo_nemo.suite import exhibits, programs
 from gdpo_nemo.suite.answer import Answer, shortened
@@ -72,13 +72,16 @@ def report_exhibits(
         folder = exhibits.report_path(experiment, exhibit, out)
         specs = exhibits.specs(experiment, exhibit, out, seeds, allow_incomplete)
         answers.append(written(folder, build_exhibit(exhibit, specs, folder, page=page)))
-    return Answer("\n\n\n".join(answer.text for answer in answers), [answer.data for answer in answers])
+    text = "\n\n\n".join(answer.text for answer in answers)
+    return Answer(text, [answer.data for answer in answers], max(answer.exit_code for answer in answers))
 
 
 def check_exhibits(
     experiment: Experiment, chosen: Sequence[Exhibit], out: Path, seeds: Sequence[int] | None = None
 ) -> Answer:
-    """Judge every cell and claim of paper-scale tables: 0: all as in the paper, 3: runs are missing, else 4.
+    """Judge every cell and claim of paper-scale tables.
+
+    Exit code 0: all are as in the paper; 1: a run cannot be read; 3: runs are missing; else 4.
 
     A cell is as in the paper when it is reproduced, a claim when it is supported.
     """
@@ -89,6 +92,7 @@ def check_exhibits(
     cells: dict[str, int] = {}
     statuses: list[str] = []
     missing: list[str] = []
+    unreadable: list[str] = []
     for exhibit in chosen:
         if exhibit.kind != "table":
             continue
@@ -97,6 +101,7 @@ def check_exhibits(
         lines += [claim_line(specs[0], verdict, named=len(specs) > 1) for verdict in built.verdicts]
         statuses += [verdict.status for verdict in built.verdicts]
         missing += built.missing
+        unreadable += built.unreadable
         assert built.table is not None
         for cell in (cell for row in built.table.rows for cell in row.cells if cell.verdict):
             cells[str(cell.verdict)] = cells.get(str(cell.verdict), 0) + 1
@@ -104,9 +109,10 @@ def check_exhibits(
     lines.append(f"cells: {counted or 'none'}; claims: {statuses.count('supported')} of {len(statuses)} supported")
     exit_code = 0
     if missing:
-        exit_code = PrerequisiteError.exit_code
-        lines.append(f"cannot judge everything yet: {shortened(missing)}")
+        exit_code = GdpoError.exit_code if unreadable else PrerequisiteError.exit_code
+        lines += [f"cannot judge everything yet: {shortened(missing)}", *unreadable]
     elif statuses.count("supported") < len(statuses) or set(cells) - {"reproduced"}:
         exit_code = OutsideBandError.exit_code
-    data = {"as_in_the_paper": exit_code == 0, "cells": cells, "claims": statuses, "missing": missing}
+    data = {"as_in_the_paper": exit_code == 0, "cells": cells, "claims": statuses}
+    data |= {"missing": missing, "unreadable": unreadable}
     return Answer(sentences(lines), data, exit_code)

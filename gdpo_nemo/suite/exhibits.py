@@ -120,7 +120,7 @@ def _pieces(experiment: Experiment, exhibit: Exhibit, out: Path) -> Iterator[boo
         default = [arm.name for arm in experiment.arms if arm.default]
         for tree in trees or [RunTree(out)]:
             keys = {(arm, seed) for arm in default for seed in experiment.seeds[EMBEDDED]} | set(tree.found())
-            yield from (tree.run(arm, seed).state() == "finished" for arm, seed in sorted(keys))
+            yield from (_is_finished(tree.run(arm, seed)) for arm, seed in sorted(keys))
         return
     benchmarks = dict.fromkeys(column.benchmark for column in exhibit.columns)
     for spec in specs(experiment, exhibit, out):
@@ -130,7 +130,11 @@ def _pieces(experiment: Experiment, exhibit: Exhibit, out: Path) -> Iterator[boo
                 yield (path / "metrics.jsonl").exists()
             for benchmark in benchmarks:
                 store = EvaluationStore(run.evaluation_path(benchmark))
-                yield (run.state() == "finished" if benchmark == HELDOUT else store.state() == "complete")
+                yield _is_finished(run) if benchmark == HELDOUT else store.state() == "complete"
+
+
+def _is_finished(run: RunDir) -> bool:
+    return run.damage() is None and run.state() == "finished"
 
 
 def _seeds_on_disk(tree: RunTree, arm: str) -> list[int]:

@@ -75,7 +75,7 @@ class Selection:
         """Whether runs outside this selection started from that warm-up."""
         mine = set(self.pairs())
         others = (run for key, run in self.tree.found().items() if key not in mine)
-        return any(run.config()["base"] == base.path.name for run in others)
+        return any(damage(run) or run.config()["base"] == base.path.name for run in others)
 
 
 @dataclass(frozen=True)
@@ -104,8 +104,14 @@ class Grid:
     base: Run
     runs: tuple[Run, ...]
 
+    def damaged(self) -> dict[str, str]:
+        """Name -> what cannot be read and what to do, of the runs that are therefore left out."""
+        return {run.name: text for run in self.runs if (text := damage(run.dir))}
+
     def check(self, tree: RunTree, fresh: bool) -> None:
         """Fail where a run would: work under way, a directory made for another configuration, incomparable runs.
+
+        Runs that cannot be read are left out, the warm-up excepted.
 
         Raises:
             RunDirError: the message names the keys and the ways out.
@@ -113,9 +119,10 @@ class Grid:
         if tree.is_locked():
             raise RunDirError(f"runs are under way in {tree.path}; `status` shows them, wait or stop that process")
         mine = {run.dir.path: run for run in self.runs}
-        others = [run for run in tree.found().values() if run.path not in mine]
+        others = [run for run in tree.found().values() if run.path not in mine and not damage(run)]
         if not fresh:
-            for run in (self.base, *self.runs):
+            left_out = self.damaged()
+            for run in (self.base, *(run for run in self.runs if run.name not in left_out)):
                 run.dir.check_config(run.settings)
         check_comparable({run.dir.path: run.settings for run in self.runs} | {run.path: run.config() for run in others})
 
@@ -207,10 +214,25 @@ def model_slug(model: str) -> str:
 
 
 def bases(runs: Iterable[RunDir]) -> list[RunDir]:
-    """The warm-ups that the claimed ones among some runs start from."""
-    claimed = (run for run in runs if run.exists())
+    """The warm-ups that the claimed ones among some runs start from, those left out that cannot be read."""
+    claimed = (run for run in runs if run.exists() and not damage(run))
     paths = dict.fromkeys(RunTree(run.path.parent.parent).base(run.config()["base"]).path for run in claimed)
     return [RunDir(path) for path in paths]
+
+
+def damage(run: RunDir) -> str | None:
+    """``RunDir.damage``, and what the configuration of a run at this scale lacks."""
+    text = run.damage()
+    if text is None and run.exists():
+        try:
+            config = run.config()
+            total_steps(config), _shared(config)
+        except (KeyError, TypeError, ValueError) as error:
+            text = (
+                f"{run.path}: its configuration is not whole ({type(error).__name__}: {error}). Move the folder away "
+                "and start the run again"
+            )
+    return text
 
 
 def total_steps(settings: Mapping[str, Any]) -> int:

@@ -7,14 +7,14 @@ import os
 from typing import Any, Literal
 
 from gdpo_nemo.suite.answer import Answer
-from gdpo_nemo.suite.grid import Grid, Run, Selection, resolve
+from gdpo_nemo.suite.grid import Grid, Run, Selection, damage, resolve
 from gdpo_nemo.suite.progress import duration
 from gdpo_nemo.terminal import listing
 
 REQUIRED = ("torch", "transformers", "tokenizers", "safetensors", "tqdm", "matplotlib")
 INSTALL = "pip install 'gdpo-nemo[embedded,report]'"
 COPIES_PER_CHECKPOINT = 3  # weights and the two moments of AdamW
-CHECKPOINTS_KEPT = 2
+CHECKPOINTS_KEPT = 4  # the newest two, the last healthy one and the one after it
 SPLITS: tuple[Literal["train", "heldout"], ...] = ("train", "heldout")
 
 
@@ -103,11 +103,11 @@ def describe(selection: Selection, grid: Grid, jobs: int | None, fresh: bool) ->
 
 
 def _run(run: Run, fresh: bool) -> dict[str, Any]:
-    state = "missing" if fresh else run.dir.state()
+    state = "missing" if fresh else "unreadable" if damage(run.dir) else run.dir.state()
     return {
         "name": run.name,
         "state": state,
-        "step": 0 if state == "missing" else run.dir.last_step(),
+        "step": 0 if state in ("missing", "unreadable") else run.dir.last_step(),
         "total_steps": run.total_steps,
         "path": str(run.dir.path),
     }
@@ -121,7 +121,7 @@ def _estimate(grid: Grid, base: dict[str, Any], runs: list[dict[str, Any]], at_o
     from gdpo_nemo.backends.embedded import estimate
 
     measured = estimate(grid.runs[0].config)
-    left = sum(1 - run["step"] / run["total_steps"] for run in runs if run["state"] != "finished")
+    left = sum(1 - run["step"] / run["total_steps"] for run in runs if run["state"] not in ("finished", "unreadable"))
     warmup_s = 0.0 if base["state"] == "finished" else measured["warmup_s"]
     return dict(measured) | {"total_s": warmup_s + left * measured["run_s"] / at_once}
 
@@ -131,10 +131,15 @@ def _text(data: dict[str, Any]) -> str:
     warm_up, num_runs, rows = data["warm_up"], len(data["runs"]), data["rows"]
     states = [run["state"] for run in data["runs"]]
     done, begun = states.count("finished"), states.count("started") + states.count("running")
+    broken = states.count("unreadable")
     seconds = time.get("total_s")
     pairs = [
         ("runs", f"{num_runs}: {', '.join(data['arms'])} x seeds {', '.join(map(str, data['seeds']))}"),
-        ("of these", f"{done} finished (reused), {begun} begun (resumed), {num_runs - done - begun} new"),
+        (
+            "of these",
+            f"{done} finished (reused), {begun} begun (resumed), {num_runs - done - begun - broken} new"
+            + (f", {broken} unreadable (left out: gdpo status)" if broken else ""),
+        ),
         (
             "warm-up",
             f"{warm_up['total_steps']:,} steps, {warm_up['demonstrations']:,} demonstrations"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any, TextIO
 
+from gdpo_nemo.errors import RunDirError
 from gdpo_nemo.suite.grid import Run
 from gdpo_nemo.suite.scheduler import Ended, Job
 
@@ -39,12 +41,13 @@ class Progress:
         run = self._runs[ended.job.name]
         self._running.remove(run.name)
         self._num_over += 1
-        result = run.dir.result()
+        damage = run.dir.damage()
+        result = None if damage else run.dir.result()
         if ended.exit_code == 0 and result is not None:
             self._steps[run.name] = run.total_steps
             self.say(f"finished {run.name} in {duration(ended.elapsed_s)}: {summary(result)}")
         else:
-            tail = "\n".join(f"    {line}" for line in run.dir.log_tail())
+            tail = "\n".join(f"    {line}" for line in [*run.dir.log_tail(), *filter(None, [damage])])
             self.say(f"FAILED {run.name}: {describe_exit(ended.exit_code)}. The end of {run.dir.log_path}:\n{tail}")
 
     def tick(self) -> None:
@@ -54,7 +57,8 @@ class Progress:
             return
         self._looked = now
         for name in self._running:
-            self._steps[name] = self._runs[name].dir.last_step()
+            with contextlib.suppress(RunDirError):  # what cannot be read is told when the run ends
+                self._steps[name] = self._runs[name].dir.last_step()
         if self._bar is not None:
             self._bar.set_description_str(f"{self._num_over}/{len(self._runs)} runs", refresh=False)
             self._bar.set_postfix_str(self._current(), refresh=False)

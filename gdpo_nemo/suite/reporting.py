@@ -7,12 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from gdpo_nemo.errors import OutsideBandError, PrerequisiteError
+from gdpo_nemo.errors import GdpoError, OutsideBandError, PrerequisiteError, RunDirError
 from gdpo_nemo.files import write_text
 from gdpo_nemo.report.spec import ReportSpec
 from gdpo_nemo.suite import exhibits
 from gdpo_nemo.suite.answer import Answer, shortened
-from gdpo_nemo.suite.grid import Selection, bases, check_comparable
+from gdpo_nemo.suite.grid import Selection, bases, check_comparable, damage
 from gdpo_nemo.terminal import sentences
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def report(selection: Selection, *, page: bool = False, learning_rates: Sequence[Path] = ()) -> Answer:
-    """Write tables, figures and verdicts, and show the table.
+    """Write tables, figures and verdicts, and show the table. Runs that cannot be read are named, and are not in it.
 
     Args:
         selection: the runs.
@@ -49,7 +49,7 @@ def report(selection: Selection, *, page: bool = False, learning_rates: Sequence
 
 
 def check(selection: Selection) -> Answer:
-    """Judge every claim: exit code 0 when all are supported, 3 when runs are missing, 4 otherwise.
+    """Judge every claim: exit code 0 when all are supported, 1 when a run is damaged, 3 when some are missing, else 4.
 
     Raises:
         PrerequisiteError: no run has been started.
@@ -67,9 +67,9 @@ def check(selection: Selection) -> Answer:
     )
     exit_code = 0
     if built.missing or "not_run" in statuses:
-        exit_code = PrerequisiteError.exit_code
+        exit_code = GdpoError.exit_code if built.unreadable else PrerequisiteError.exit_code
         absent = shortened(built.missing) or "some claims are about arms that were not run"
-        lines.append(f"cannot judge everything yet: {absent}; `run` does what is missing")
+        lines += [f"cannot judge everything yet: {absent}; `run` does what is missing", *built.unreadable]
     elif statuses.count("supported") < len(statuses):
         exit_code = OutsideBandError.exit_code
     return Answer(sentences(lines), {"supported": exit_code == 0, **_as_data(built)}, exit_code)
@@ -86,8 +86,11 @@ def embedded_spec(selection: Selection) -> ReportSpec:
     from gdpo_nemo.method import reward_ranges
 
     experiment, runs = selection.experiment, selection.covered()
-    configs = {run.path: run.config() for run in runs.values() if run.exists()}
+    broken = {run.path: text for run in runs.values() if (text := damage(run))}
+    configs = {run.path: run.config() for run in runs.values() if run.exists() and run.path not in broken}
     if not configs:
+        if broken:
+            raise RunDirError("\n".join(["no run can be read:", *broken.values()]))
         raise PrerequisiteError(f"no runs in {selection.tree.path} yet; `run` makes them")
     check_comparable(configs)
     path, config = next(iter(configs.items()))
@@ -106,6 +109,7 @@ def embedded_spec(selection: Selection) -> ReportSpec:
         labels={arm.name: arm.label for arm in experiment.arms},
         reward_ranges=reward_ranges(validate(GdpoConfig, config["gdpo"], origin=str(path))),
         reference=exhibits.reference_table(experiment.reference),
+        unreadable=broken,
     )
 
 
@@ -120,8 +124,10 @@ def written(folder: Path, built: Report) -> Answer:
     files = sorted(path.name for path in folder.iterdir())
     listed = f"Files in {folder}: {', '.join(files)}"
     data = {"path": str(folder), "files": files, **_as_data(built)}
-    return Answer(f"{built.text.rstrip()}\n\n{sentences([listed])}", data)
+    lines = [*(f"Left out: {one}" for one in built.unreadable), listed]
+    return Answer(f"{built.text.rstrip()}\n\n{sentences(lines)}", data, exit_code=1 if built.unreadable else 0)
 
 
 def _as_data(built: Report) -> dict[str, Any]:
-    return {"verdicts": [verdict.to_json() for verdict in built.verdicts], "missing": list(built.missing)}
+    verdicts = [verdict.to_json() for verdict in built.verdicts]
+    return {"verdicts": verdicts, "missing": list(built.missing), "unreadable": list(built.unreadable)}

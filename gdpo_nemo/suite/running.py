@@ -5,13 +5,15 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from gdpo_nemo.errors import GdpoError, PrerequisiteError, RunDirError
 from gdpo_nemo.provenance import collect
 from gdpo_nemo.run_dir import RunDir
 from gdpo_nemo.suite.answer import Answer, shortened
-from gdpo_nemo.suite.grid import Grid, Run, Selection, resolve
+from gdpo_nemo.suite.grid import Grid, Run, Selection, damage, resolve
 from gdpo_nemo.suite.planning import INSTALL, missing_modules, side_by_side
 from gdpo_nemo.suite.progress import Progress
 from gdpo_nemo.suite.reporting import report
@@ -46,41 +48,48 @@ def run(selection: Selection, jobs: int | None, fresh: bool, again: str, track: 
         _wait_for_orphans([grid.base, *grid.runs])
         if fresh:
             _clear(selection, grid)
+        damaged = grid.damaged()
+        for name, text in damaged.items():
+            say(f"{name} is left out: {text}")
+        sound = replace(grid, runs=tuple(each for each in grid.runs if each.name not in damaged))
         gdpo = grid.base.config.gdpo
         data = gdpo.data.model_dump(mode="json") if gdpo.data else {}
         command = [Path(sys.argv[0]).name, *sys.argv[1:]]
         provenance = collect(command, own_code(gdpo), task=gdpo.task, data=data)
-        for each in (grid.base, *grid.runs):
+        for each in (sound.base, *sound.runs):
             RunDir.claim(each.dir.path, each.settings, provenance | {"seed": each.config.seed})
-        finished = [each for each in grid.runs if each.dir.state() == "finished"]
+        finished = [each for each in sound.runs if each.dir.state() == "finished"]
         if finished:
             say(f"{len(finished)} of {len(grid.runs)} runs already finished, reused")
         try:
             if _perform([grid.base], 1, selection.tree.path, track):
                 raise GdpoError(f"the warm-up failed, and every run starts from it. When mended, go on with: {again}")
-            failed = _perform(grid.runs, side_by_side(grid, jobs), selection.tree.path, track)
+            failed = _perform(sound.runs, side_by_side(grid, jobs), selection.tree.path, track)
         except Interrupted as error:
             raise Interrupted(f"{error}; nothing is lost. Go on with: {again}") from error
     if failed:
         names = shortened([each.name for each in failed])
         say(f"{len(failed)} of {len(grid.runs)} runs failed: {names}. When mended, go on with: {again}")
     answer = report(selection)
-    runs = [
-        {"name": each.name, "state": each.dir.state(), "path": str(each.dir.path), "result": each.dir.result()}
-        for each in grid.runs
-    ]
     data = {
         "reused": [each.name for each in finished],
         "failed": [each.name for each in failed],
-        "runs": runs,
+        "damaged": damaged,
+        "runs": [_told(each) for each in grid.runs],
         "report": answer.data,
     }
-    return Answer(answer.text, data, exit_code=1 if failed else 0)
+    return Answer(answer.text, data, exit_code=1 if failed or damaged else answer.exit_code)
 
 
 def say(text: str) -> None:
     """A line for the person, beside the answer on standard output."""
     print(text, file=sys.stderr, flush=True)
+
+
+def _told(run: Run) -> dict[str, Any]:
+    broken = damage(run.dir)
+    state, result = ("unreadable", None) if broken else (run.dir.state(), run.dir.result())
+    return {"name": run.name, "state": state, "path": str(run.dir.path), "result": result}
 
 
 def _perform(runs: Sequence[Run], at_once: int, where: Path, track: Sequence[str]) -> list[Run]:
@@ -93,7 +102,7 @@ def _perform(runs: Sequence[Run], at_once: int, where: Path, track: Sequence[str
             run_jobs([_job(each, track) for each in pending], at_once, progress)
         finally:
             progress.close()
-    return [each for each in pending if each.dir.state() != "finished"]
+    return [each for each in pending if damage(each.dir) or each.dir.state() != "finished"]
 
 
 def _job(run: Run, track: Sequence[str]) -> Job:

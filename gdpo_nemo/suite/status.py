@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from gdpo_nemo.errors import RunDirError
 from gdpo_nemo.run_dir import RunDir, RunTree
 from gdpo_nemo.suite import exhibits
 from gdpo_nemo.suite.answer import Answer
-from gdpo_nemo.suite.grid import Selection, bases, total_steps
+from gdpo_nemo.suite.grid import Selection, bases, damage, total_steps
 from gdpo_nemo.suite.programs import Program, all_programs
 from gdpo_nemo.terminal import listing, sentences, table
 
@@ -32,14 +31,25 @@ def status(selection: Selection) -> Answer:
     text = f"{tree.path}{', under way' if under_way else ''}\n{table(lines)}"
     if unreadable := [row["error"] for row in rows if "error" in row]:
         text += f"\n{sentences(unreadable, '  ')}"
-    return Answer(text, {"path": str(tree.path), "under_way": under_way, "runs": rows})
+    return Answer(
+        text, {"path": str(tree.path), "under_way": under_way, "runs": rows}, exit_code=1 if unreadable else 0
+    )
 
 
 def _row(name: str, run: RunDir, under_way: bool, rewards: Sequence[str]) -> dict[str, Any]:
-    try:
-        state, steps, result, error = run.state(), run.metrics(), run.result(), {}
-    except RunDirError as unreadable:  # the others are shown all the same
-        state, steps, result, error = "unreadable", [], None, {"error": str(unreadable)}
+    if text := damage(run):  # the others are shown all the same
+        return {
+            "name": name,
+            "state": "unreadable",
+            "step": 0,
+            "total_steps": None,
+            "rewards": dict.fromkeys(rewards),
+            "rewards_from": "",
+            "alarms": [],
+            "path": str(run.path),
+            "error": text,
+        }
+    state, steps, result = run.state(), run.metrics(), run.result()
     words = {"missing": "not run", "started": "waiting" if under_way else "stopped"}
     alarms, halted = run.alarms(), run.halted_by()
     if halted and state == "started":
@@ -56,7 +66,7 @@ def _row(name: str, run: RunDir, under_way: bool, rewards: Sequence[str]) -> dic
         "rewards_from": source if any(value is not None for value in means.values()) else "",
         "alarms": alarms,
         "path": str(run.path),
-    } | error
+    }
 
 
 def list_programs(out: Path) -> Answer:
@@ -68,7 +78,7 @@ def list_programs(out: Path) -> Answer:
 def _described(program: Program, out: Path) -> dict[str, Any]:
     experiment, progress = program.experiment, []
     for folder in sorted((out / experiment.name).glob("*/*")):
-        states = [run.state() for run in RunTree(folder).found().values()]
+        states = ["unreadable" if run.damage() else run.state() for run in RunTree(folder).found().values()]
         if states:
             progress.append({"path": str(folder), "runs": len(states), "finished": states.count("finished")})
     return {

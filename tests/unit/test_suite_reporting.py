@@ -180,6 +180,6 @@ def test_status_shows_the_other_runs_beside_one_that_cannot_be_read(call, tmp_pa
     broken.write_text('{"step": 1\n{"step": 2}\n')
     code, output = call("status tool_calling --json")
     states = {row["name"]: row["state"] for row in json.loads(output.out)["runs"]}
-    assert code == 0
+    assert code == 1
     assert states["gdpo seed1"] == "unreadable" and states["gdpo seed0"] == "finished"
     assert "metrics.jsonl line 1 is corrupt" in call("status tool_calling")[1].out.replace("\n    ", " ")

@@ -67,7 +67,7 @@ def collect(
     arms = dict.fromkeys(arm for spec in specs for arm, _ in spec.runs)
     curves = {spec.model: curves_of(spec, trainings.get(spec.model, {})) for spec in specs}
     health = {model: read_health(own) for model, own in trainings.items()}
-    alarms = {spec.model: read_alarms(spec.runs.values()) for spec in specs}
+    alarms = {spec.model: read_alarms(spec.readable.values()) for spec in specs}
     return PageDocument(
         title=first.title,
         lead=(f"Experiment {first.experiment}, model {', '.join(names.values())}.", SCALES[first.scale]),
@@ -101,5 +101,5 @@ def _records(specs: Sequence[ReportSpec]) -> dict[str, dict[str, object]]:
     for spec in specs:
         for path in ([spec.base] if spec.base else []) + [*spec.runs.values()]:
             name = f"{spec.model}/{run_name(path)}" if len(specs) > 1 else run_name(path)
-            records[name] = RunDir(path).provenance()
+            records[name] = {} if path in spec.unreadable else RunDir(path).provenance()
     return records

@@ -40,16 +40,16 @@ EXPERIMENT = Experiment(
     deviations=[
         Deviation(
             "model and data",
-            "a small model (0.1 M parameters unless --model says otherwise), procedural tasks of three or four lines "
-            "with three hidden tests each, run in the real sandbox; the paper trains DeepSeek-R1-Distill-Qwen-7B on "
+            "a small model (0.1 M parameters unless --model says otherwise), procedural tasks of three to seven lines "
+            "with four hidden tests each, run in the real sandbox; the paper trains DeepSeek-R1-Distill-Qwen-7B on "
             "24k tasks of Eurus-2-RL",
             expected="other absolute values; the order of the methods is what is compared",
             scale="embedded",
         ),
         Deviation(
             "limit",
-            "12 tokens in place of 4000",
-            expected="none by itself: programs are as much shorter",
+            "13 tokens in place of 4000, set so that on a share of the tasks no program is right, short and safe",
+            expected="more over the limit than in the paper, where a right program mostly fits",
             scale="embedded",
         ),
         Deviation(

@@ -9,30 +9,34 @@ from gdpo_nemo.types import Message, Prompt, Row
 
 
 def build_prompt(row: Row) -> Prompt:
-    """The chat messages of a row with the field ``words``."""
-    return Prompt(row.id, (Message("user", template("programs").format(words=row.fields["words"])),))
+    """The chat messages of a row with the fields ``number`` and ``words``."""
+    text = template("programs").format(number=row.fields["number"], words=row.fields["words"])
+    return Prompt(row.id, (Message("user", text),))
 
 
 def phrases(world: ProgramWorld) -> list[str]:
     """Every phrase of the world's prompts and programs, one token each; a number is a token of its own."""
-    opening, ending = template("programs").split("{words}")
-    words = [step.words for steps in (program_world.FILTERS, program_world.MAPS) for step in steps]
-    code = [step.code for steps in (program_world.FILTERS, program_world.MAPS) for step in steps]
-    reports = [step.code for step in program_world.REDUCTIONS]
+    opening, rest = template("programs").split("{number}")
+    between, ending = rest.split("{words}")
     guard, tail = program_world.GUARD, ")\n"
+    reports = [step.code.replace("".join(guard), "") for step in program_world.REDUCTIONS]
     return [
-        f"<|user|>\n{opening}keep ",
+        f"<|user|>\n{opening}",
+        f"{between}keep ",
         f"{ending}\n<|assistant|>\n",
-        *(part for text in words for part in text.split(K) if part),
-        ", ",
-        ", print ",
-        *(step.words for step in program_world.REDUCTIONS),
+        *(f", {step.words}" for step in program_world.OPERATIONS),
+        *(step.words for step in program_world.FILTERS),
+        *(f", {step.words}" for step in program_world.MAPS if step.words),
+        *(f", print {step.words}" for step in program_world.REDUCTIONS),
         *program_world.DIGITS,
         program_world.OPEN,
+        *(f"{program_world.ASSIGN}", "k", "\n"),
+        *(f"{step.code}\n" for step in program_world.OPERATIONS),
         f"{program_world.READ}\n",
-        *(part for text in code if text for part in f"{text}\n".split(K)),
-        *(report.replace(guard, "").removesuffix(")") for report in reports),
-        *(guard, tail),
+        *(part for step in program_world.FILTERS for part in f"{step.code}\n".split(K)),
+        *(f"{step.code}\n" for step in program_world.MAPS if step.code),
+        *(report.removesuffix(")") for report in reports),
+        *(*guard, tail),
         *(f"{comment}\n" for comment in program_world.COMMENTS),
         program_world.CLOSE,
     ]

@@ -4,9 +4,10 @@
     prompt         the chat as published: a system message and the problem
     reward_model   {"ground_truth": JSON text of {"inputs", "outputs", and for calls "fn_name"}}
 
-A problem with several right answers cannot be judged by comparing with one of them: it needs a program of its own, a
-special judge, which the data does not have. TACO's authors list those of TACO's test split (218 of 1,000) by their
-position in a file of their own, which these rows do not carry. So a problem is flagged by what its text asks for.
+A problem with several right answers cannot be judged by comparing with one of them, and a dialogue not at all: these
+need a program of their own, a special judge, which the data does not have. TACO's authors list those of TACO's test
+split (218 of 1,000) by their position in a file of their own, which these rows do not carry. So a problem is flagged by
+what its text asks for.
 """
 
 from __future__ import annotations
@@ -33,8 +34,14 @@ SPECIAL_JUDGE: Final = (
     r"(?i)\bany\s+(valid|correct|suitable|optimal|appropriate|acceptable|possible)\s+(\w+\s+)?(answer|solution|output)",
     r"(?i)(?<!how\s)\b(multiple|several|many|various|more\s+than\s+one)\s+(\w+\s+){0,2}(answers?|solutions?|outputs?)\b",
     r"(?i)\b(print|output|display|return|report)\b[^.]{0,80}\bin\s+(any|arbitrary)\s+order\b",
+    r"(?i)\b(print|output)\W{1,4}yes\b\W{1,3}(\(without\s+quotes\)\s+)?([io]n\s+the|and|then|followed)\b(?!\s+\W{0,3}no\b)",
+    r"(?i)\b(if|in\s+case)\s+(the|your)\s+answer\s+is\W{1,4}yes\b\W{1,4}(\w+\s+){0,4}print\b",
+    r"(?i)\binteractive\s+(problem|task)\b|\binteractor\b|\bfflush\b",
 )
-"""What problems say that accept more than one answer. configs/code_reasoning/paper.yaml leaves them out."""
+"""What problems say that accept more than one answer, that want proof of a yes, or that talk with the program.
+
+configs/code_reasoning/paper.yaml leaves them out.
+"""
 _FLAGS: Final = tuple(map(re.compile, SPECIAL_JUDGE))
 
 

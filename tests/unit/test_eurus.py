@@ -51,6 +51,13 @@ SEVERAL = [
     "If more than one solution exists, any of them will be accepted as correct. Any correct answer passes.",
     "Return the elements in any order.",
     "If several optimal plans exist, return any one of them.",
+    "Print NO if it is impossible. Otherwise, print YES in the first line and the array in the second.",
+    "Otherwise output «Yes» on the first line, and in the next one the parent of each vertex.",
+    'Print "YES" (without quotes) and then the moves.',
+    'In case your answer is "Yes", print n colors.',
+    "If the answer is 'yes', then you should also print the string.",
+    "This is an interactive problem.",
+    "To get the reply flush what you print: fflush(stdout) in C++.",
 ]
 ONE = [
     "How many solutions does the equation have? Print their number modulo 998244353.",
@@ -60,6 +67,11 @@ ONE = [
     "The cards are given in any order. Print the largest.",
     "Print the answer with an absolute or relative error of at most 1e-6.",
     "If she cannot buy any, print -1.",
+    'Print "YES" if it is possible, otherwise print "NO".',
+    "Print YES and NO for each question, a line each.",
+    'If it cannot be done print "NO". Otherwise print "YES".',
+    'If the answer is "YES", then the output "Yes" is right, too. If the answer is yes, Chef wins. Print the winner.',
+    "Players interact: she flushes the toilet, he has a royal flush. Print the score.",
 ]
 
 

@@ -3,9 +3,14 @@
 import copy
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from gdpo_nemo.config import RunConfig, load_yaml, validate
 from gdpo_nemo.run_dir import RunDir
+
+# A busy machine fails no test.
+settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("patient")
 
 SMALL = (
     "gdpo.task=tool_calling",

@@ -11,7 +11,11 @@ import time
 
 import pytest
 
-from gdpo_nemo.run_dir import RunTree
+from gdpo_nemo.backends.embedded.train import train
+from gdpo_nemo.backends.embedded.warmup import warm_up
+from gdpo_nemo.run_dir import RunDir, RunTree
+from gdpo_nemo.suite.grid import Selection, resolve
+from gdpo_nemo.suite.programs import all_programs, find
 
 TREE = "runs/tool_calling/embedded/tiny"
 LINE = ("run", "tool_calling", "--smoke", "--arms", "gdpo", "--seeds", "0", "--out", "runs")
@@ -49,11 +53,12 @@ def wait_until(condition, process):
     assert process.poll() is None, process.communicate()
 
 
-def assert_same_bytes(run, smoke):
-    reference = smoke[0] / TREE / "gdpo" / "seed0"
+def assert_same_bytes(run, reference):
     files = ("questions.jsonl", "generations.jsonl", "scores/default.jsonl", "evaluation.json", "result.json")
     for name in ("metrics.jsonl", "result.json", *(f"eval/heldout/{file}" for file in files)):
         assert (run.path / name).read_bytes() == (reference / name).read_bytes(), name
+    weights, expected = (RunDir(path).checkpoints()[-1][1] / "model.safetensors" for path in (run.path, reference))
+    assert weights.read_bytes() == expected.read_bytes()
 
 
 def test_after_kill_9_at_a_random_step_the_same_command_gives_the_same_bytes(gdpo, smoke, warmed_up, start, tmp_path):
@@ -64,7 +69,47 @@ def test_after_kill_9_at_a_random_step_the_same_command_gives_the_same_bytes(gdp
     process.wait()
     resumed = gdpo(*LINE, cwd=tmp_path)
     assert resumed.returncode == 0, resumed.stderr
-    assert_same_bytes(warmed_up, smoke)
+    assert_same_bytes(warmed_up, smoke[0] / TREE / "gdpo" / "seed0")
+
+
+class Stopped(Exception):
+    pass
+
+
+class StoppedAtThree(RunDir):
+    """Stopped after the row of step 3, between two checkpoints."""
+
+    def append_metrics(self, row):
+        super().append_metrics(row)
+        if row["step"] == 3:
+            raise Stopped
+
+
+FEW = (
+    *(f"embedded.warmup.{few}" for few in ("clean_steps=4", "noisy_steps=2", "batch_size=8", "pool_rows=16")),
+    *(f"embedded.train.{few}" for few in ("steps=4", "checkpoint_every=2", "prompts_per_step=2")),
+    *("embedded.train.rollouts_per_prompt=4", "embedded.train.max_new_tokens=16", "embedded.evaluation.questions=6"),
+)
+
+
+@pytest.mark.usefixtures("one_thread")
+@pytest.mark.parametrize("name", [program.experiment.name for program in all_programs()])
+def test_a_run_of_each_experiment_that_is_stopped_and_resumed_gives_the_same_bytes(name, tmp_path):
+    ends, program = [], find(name)
+    arm = [arm.name for arm in program.experiment.arms if arm.default and arm.name.startswith("gdpo")][-1]
+    for out, kind in (("whole", RunDir), ("stopped", StoppedAtThree)):
+        grid = resolve(Selection(program, "embedded", (arm,), (0,), "tiny", tmp_path / out, overrides=FEW))
+        [run] = grid.runs
+        warm_up(RunDir.claim(grid.base.dir.path, grid.base.settings, {}), grid.base.config)
+        claimed = kind.claim(run.dir.path, run.settings, {})
+        if kind is StoppedAtThree:
+            with pytest.raises(Stopped):
+                train(claimed, run.config)
+            assert claimed.checkpoints()[-1][0] == 2 and claimed.result() is None
+        train(RunDir(claimed.path), run.config)
+        ends.append(claimed)
+    assert [row["step"] for row in ends[1].metrics()] == [1, 2, 3, 4]
+    assert_same_bytes(ends[1], ends[0].path)
 
 
 def test_an_interrupted_run_stops_its_children_and_says_how_to_go_on(gdpo, warmed_up, start, tmp_path):
@@ -97,7 +142,7 @@ def test_killed_again_and_again_at_any_moment_it_arrives_at_the_same_bytes(gdpo,
             process.wait()
     done = gdpo(*LINE, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert_same_bytes(RunTree(tmp_path / TREE).run("gdpo", 0), smoke)
+    assert_same_bytes(RunTree(tmp_path / TREE).run("gdpo", 0), smoke[0] / TREE / "gdpo" / "seed0")
 
 
 @pytest.fixture

@@ -56,6 +56,8 @@ SEVERAL = [
     'Print "YES" (without quotes) and then the moves.',
     'In case your answer is "Yes", print n colors.',
     "If the answer is 'yes', then you should also print the string.",
+    "Print the addresses, one a line, in the arbitrary order.",
+    "Find a sequence of swaps. Note that you don't have to minimize the number of swaps.",
     "This is an interactive problem.",
     "To get the reply flush what you print: fflush(stdout) in C++.",
 ]
@@ -71,6 +73,7 @@ ONE = [
     "Print YES and NO for each question, a line each.",
     'If it cannot be done print "NO". Otherwise print "YES".',
     'If the answer is "YES", then the output "Yes" is right, too. If the answer is yes, Chef wins. Print the winner.',
+    "You have to minimize the number of moves. Print it.",
     "Players interact: she flushes the toilet, he has a royal flush. Print the score.",
 ]
 

@@ -1,8 +1,8 @@
 """BFCL: function calling of any model, by the leaderboard's own checkers; version 3 is the paper's. See docs/bfcl.md.
 
-python eval/bfcl.py setup --version v3                     # builds the environment of the checkers, once
-python eval/bfcl.py --endpoint http://host:8000/v1         # all categories of version 3, prompt and handler of ToolRL
-python eval/bfcl.py --checkpoint RUN@STEP --categories live non_live --limit 100
+gdpo eval bfcl setup --version v3                  # builds the environment of the checkers, once
+gdpo eval bfcl --endpoint http://host:8000/v1      # all categories of version 3, prompt and handler of ToolRL
+gdpo eval bfcl --checkpoint RUN@STEP --categories live non_live --limit 100
 """
 
 from gdpo_nemo.evaluation.bfcl.command_line import PROGRAM

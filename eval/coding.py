@@ -1,8 +1,8 @@
 """Evaluate a model on Apps, CodeContests, Codeforces, TACO and HumanEval, with tests passed, faults and length.
 
-    python eval/coding.py --endpoint http://localhost:8000/v1 --benchmarks humaneval --samples 1 --temperature 0
-    python eval/coding.py --checkpoint runs/code_reasoning/paper/MODEL/gdpo_3obj/seed0@latest
-    python eval/coding.py rescore --grader prime_compat --out runs/eval/MODEL --benchmarks apps,taco
+    gdpo eval coding --endpoint http://localhost:8000/v1 --benchmarks humaneval --samples 1 --temperature 0
+    gdpo eval coding --checkpoint runs/code_reasoning/paper/MODEL/gdpo_3obj/seed0@latest
+    gdpo eval coding rescore --grader prime_compat --out runs/eval/MODEL --benchmarks apps,taco
 
 The defaults are those of the mathematics: 16 samples per problem at temperature 0.6 and top-p 0.95, up to 32768 tokens,
 and a length limit of 4000 tokens. Programs run in the sandbox of this machine (gdpo doctor). The four benchmarks of the

@@ -1,7 +1,7 @@
 """Evaluate a model on questions of your own with one right answer each.
 
-    python eval/exact_answers.py --questions capitals.jsonl --endpoint http://localhost:8000/v1 --samples 4
-    python eval/exact_answers.py rescore --questions capitals.jsonl --grader last_line --out runs/eval/M
+    gdpo eval exact_answers --questions capitals.jsonl --endpoint http://localhost:8000/v1 --samples 4
+    gdpo eval exact_answers rescore --questions capitals.jsonl --grader last_line --out runs/eval/M
 
 Lines of the file: {"question": "What is the capital of France?", "answer": "Paris"}.
 """

@@ -1,8 +1,8 @@
 """Evaluate a model on GSM8K's test problems: right by its answer tag, right by its last number, format and integer.
 
-    python eval/gsm8k.py --endpoint http://localhost:8000/v1
-    python eval/gsm8k.py --checkpoint runs/gsm8k/paper/MODEL/gdpo/seed0@latest
-    python eval/gsm8k.py rescore --grader released --out runs/eval/MODEL
+    gdpo eval gsm8k --endpoint http://localhost:8000/v1
+    gdpo eval gsm8k --checkpoint runs/gsm8k/paper/MODEL/gdpo/seed0@latest
+    gdpo eval gsm8k rescore --grader released --out runs/eval/MODEL
 
 Greedy, one answer per problem of up to 1024 tokens, asked as the training asks. The test set is fetched once and locked
 (gdpo data fetch gsm8k), or read from a file of yours with the columns question and answer (--data).

@@ -1,8 +1,8 @@
 """Evaluate a model on AIME-24, AIME-25, AMC, MATH-500, Minerva and OlympiadBench, with accuracy and length.
 
-    python eval/math_suite.py --endpoint http://localhost:8000/v1 --benchmarks aime24,math500
-    python eval/math_suite.py --checkpoint runs/math_length/paper/MODEL/gdpo/seed0@latest
-    python eval/math_suite.py rescore --grader math_verify --out runs/eval/MODEL --benchmarks aime24,math500
+    gdpo eval math_suite --endpoint http://localhost:8000/v1 --benchmarks aime24,math500
+    gdpo eval math_suite --checkpoint runs/math_length/paper/MODEL/gdpo/seed0@latest
+    gdpo eval math_suite rescore --grader math_verify --out runs/eval/MODEL --benchmarks aime24,math500
 
 The defaults are the paper's: 16 samples per problem at temperature 0.6 and top-p 0.95, up to 32768 tokens, and a length
 limit of 4000 tokens. Benchmarks are fetched once and locked (gdpo data), or read from a folder of yours (--data).

@@ -10,6 +10,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 NEMO_RL, OWN = ((ROOT / "docs" / name).read_text("utf-8") for name in ("nemo-rl.md", "own-rewards.md"))
+FURTHER = ("rescore", "setup")
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
 
 
@@ -40,6 +41,34 @@ def test_readme_commands_name_commands_that_exist(capsys: pytest.CaptureFixture[
         except SystemExit as stopped:
             code = int(stopped.code or 0)
         assert code == 0 and command in capsys.readouterr().out
+
+
+def shown_commands() -> list[tuple[str, list[str]]]:
+    """(document, words) of every line of a code block that starts with gdpo."""
+    found = []
+    for document in DOCUMENTS:
+        for block in re.findall(r"^```\w*\n(.*?)^```", document.read_text("utf-8"), re.S | re.M):
+            for line in block.replace("\\\n", " ").splitlines():
+                if match := re.match(r"(?:\S*/)?gdpo (.*)", line):
+                    found.append((document.name, shlex.split(match[1], comments=True)))
+    return found
+
+
+def test_every_option_of_a_command_in_the_documents_exists(capsys: pytest.CaptureFixture[str]) -> None:
+    from gdpo_nemo.suite.command_line import execute
+
+    helps: dict[tuple[str, ...], str] = {}
+    shown = shown_commands()
+    assert len(shown) > 40
+    for document, words in shown:
+        asked = tuple(words[: 2 if words[0] == "eval" else 1]) + tuple(word for word in words[2:3] if word in FURTHER)
+        if asked not in helps:
+            with pytest.raises(SystemExit):
+                execute([*asked, "--help"])
+            helps[asked] = capsys.readouterr().out
+        options = [word.split("=")[0] for word in words if word.startswith("--")]
+        wrong = [option for option in options if not re.search(rf"{option}(?![\w-])", helps[asked])]
+        assert not wrong, (document, words)
 
 
 def nemo_rl_commands() -> list[str]:

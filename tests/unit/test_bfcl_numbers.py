@@ -59,7 +59,7 @@ def test_what_was_asked_how_is_part_of_the_name():
 
 @pytest.mark.parametrize("version", RELEASES)
 def test_a_missing_environment_says_how_to_build_it(version, tmp_path):
-    with pytest.raises(PrerequisiteError, match=f"python eval/bfcl.py setup --version {version}"):
+    with pytest.raises(PrerequisiteError, match=f"gdpo eval bfcl setup --version {version}"):
         environment.find(RELEASES[version], tmp_path / "none")
 
 

@@ -50,7 +50,7 @@ def find(release: Release, folder: Path) -> Path:
     Raises:
         PrerequisiteError: there is none, or its bfcl-eval is not the release; the message has the remedy.
     """
-    mend = f"python eval/bfcl.py setup --version {release.version}"
+    mend = f"gdpo eval bfcl setup --version {release.version}"
     interpreter = folder / "bin" / "python"
     packages = sorted(folder.glob("lib/python3*/site-packages/bfcl_eval"))
     if not interpreter.exists() or not packages:

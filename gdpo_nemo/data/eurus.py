@@ -36,7 +36,7 @@ SPECIAL_JUDGE: Final = (
     r"(?i)\b(print|output|display|return|report)\b[^.]{0,80}\bin\s+(the\s+|an\s+)?(any|arbitrary)\s+order\b",
     r"(?i)\b(print|output)\W{1,4}yes\b\W{1,3}(\(without\s+quotes\)\s+)?([io]n\s+the|and|then|followed)\b(?!\s+\W{0,3}no\b)",
     r"(?i)\b(if|in\s+case)\s+(the|your)\s+answer\s+is\W{1,4}yes\b\W{1,4}(\w+\s+){0,4}print\b",
-    r"(?i)\b(no\s+need|(not|n.t)\s+(need|have))\s+to\s+minimi[sz]e\s+the\s+number\b",
+    r"(?i)\b(no\s+need|(not|\w+n.t)\s+(need|have))\s+to\s+minimi[sz]e\s+the\s+number\b",
     r"(?i)\binteractive\s+(problem|task)\b|\binteractor\b|\bfflush\b",
 )
 """What problems say that accept more than one answer, that want proof of a yes, or that talk with the program.

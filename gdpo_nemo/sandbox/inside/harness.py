@@ -1,6 +1,6 @@
 """One program, one test, in a process of its own: set limits, compile, run, report.
 
-``Stage.run`` is called right after the fork and never returns. The program's standard streams are files in memory. What
+``Stage.run`` is called right after the fork. The program's standard streams are files in memory. What
 happened is told by the exit status and, for what a status cannot say, by a letter and JSON in the report file; the
 program can write there too, and gains nothing: neither says that a test passed.
 """
@@ -21,7 +21,7 @@ import signal
 import sys
 import threading
 import types
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 STAR_MODULES: Final = (
     "string", "re", "datetime", "collections", "heapq", "bisect", "copy", "math", "random", "statistics",
@@ -68,52 +68,75 @@ class Stage:
     def __init__(self) -> None:
         self.with_prelude = builtins_with_prelude()
         signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+        sys.setrecursionlimit(RECURSION_LIMIT)
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        sys.argv = [FILE_NAME]
+        self.set_up()
+
+    def set_up(self) -> None:
+        """New streams and an empty ``__main__``."""
         sys.stdin = io.TextIOWrapper(io.BufferedReader(io.FileIO(0, closefd=False)), "utf-8", "surrogateescape")
         sys.stdout = io.TextIOWrapper(io.BufferedWriter(io.FileIO(1, "w", closefd=False)), "utf-8", "surrogateescape")
         sys.stderr = io.TextIOWrapper(io.FileIO(2, "w", closefd=False), "utf-8", "backslashreplace", write_through=True)
         sys.__dict__.update(__stdin__=sys.stdin, __stdout__=sys.stdout, __stderr__=sys.stderr)
-        sys.argv = [FILE_NAME]
-        sys.setrecursionlimit(RECURSION_LIMIT)
         self.main = sys.modules["__main__"] = types.ModuleType("__main__")
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        self.main.__dict__["__file__"] = os.path.join(os.getcwd(), FILE_NAME)
 
-    def run(self, files: Descriptors, order: dict[str, Any]) -> NoReturn:
-        """Run the program of ``files``, in a fork whose isolation and limits are in force.
+    def run(self, files: Descriptors, order: dict[str, Any]) -> int:
+        """Run the program of ``files``, in a fork whose isolation and limits are in force; its exit status.
 
         Args:
             files: descriptors as inherited; the report's takes the highest number allowed, and every other number
                 above 2 is closed.
             order: ``call`` (a function's name, or None), ``prelude`` and ``limits``.
         """
-        status, report = 1, order["limits"]["files"] - 1
-        try:
-            code = _compiled(files)
-            os.dup2(files.stdin, 0)
-            os.dup2(files.stdout, 1)
-            os.dup2(files.report, report)
-            os.closerange(3, report)
-            os.closerange(report + 1, 1 << 20)
-            scope = self.main.__dict__
-            scope["__builtins__"] = self.with_prelude if order["prelude"] else builtins
-            status = _execute(code, order["call"], scope, report)
-        finally:
-            os._exit(status)
+        report = order["limits"]["files"] - 1
+        code = self.enter(files, report)
+        os.closerange(3, report)
+        os.closerange(report + 1, 1 << 20)
+        return self.perform(code, order, report)
+
+    def enter(self, files: Descriptors, report: int) -> types.CodeType:
+        """Take the files of a test; its program's code."""
+        code = _compiled(files)
+        os.dup2(files.stdin, 0)
+        os.dup2(files.stdout, 1)
+        os.dup2(files.report, report)
+        return code
+
+    def perform(self, code: types.CodeType, order: dict[str, Any], report: int) -> int:
+        """Run it as ``__main__``; its exit status."""
+        scope = self.main.__dict__
+        scope["__builtins__"] = self.with_prelude if order["prelude"] else builtins
+        return _execute(code, order["call"], scope, report)
 
 
-def set_limits(limits: dict[str, Any], base_memory: int) -> None:
-    """Hard limits of this process and of what it forks.
+def hard_limits(limits: dict[str, Any], base_memory: int) -> list[tuple[int, tuple[int, int]]]:
+    """What ``set_limits`` takes, from the limits of an order.
+
+    Raises:
+        ValueError, LookupError, TypeError: they are not limits.
+    """
+    return [
+        (kind, (value, value))
+        for kind, value in (
+            (resource.RLIMIT_AS, base_memory + limits["memory"]),
+            (resource.RLIMIT_CPU, int(limits["cpu_s"]) + 2),  # whole seconds; the zygote ends a program to the tick
+            (resource.RLIMIT_FSIZE, limits["output"]),
+            (resource.RLIMIT_NOFILE, limits["files"]),
+            (resource.RLIMIT_NPROC, limits["processes"]),
+        )
+    ]
+
+
+def set_limits(limits: list[tuple[int, tuple[int, int]]]) -> None:
+    """Limits of this process and of what it forks, for good.
 
     Raises:
         OSError, ValueError: a limit cannot be set.
     """
-    for kind, value in (
-        (resource.RLIMIT_AS, base_memory + limits["memory"]),
-        (resource.RLIMIT_CPU, int(limits["cpu_s"]) + 2),  # whole seconds; the zygote ends a program to the tick
-        (resource.RLIMIT_FSIZE, limits["output"]),
-        (resource.RLIMIT_NOFILE, limits["files"]),
-        (resource.RLIMIT_NPROC, limits["processes"]),
-    ):
-        resource.setrlimit(kind, (value, value))
+    for kind, pair in limits:
+        resource.setrlimit(kind, pair)
 
 
 def _compiled(files: Descriptors) -> types.CodeType:
@@ -226,7 +249,7 @@ def _fault(error: BaseException) -> str:
 
 
 def _content(descriptor: int) -> bytes:
-    return os.pread(descriptor, os.fstat(descriptor).st_size, 0)
+    return os.pread(descriptor, os.lseek(descriptor, 0, os.SEEK_END), 0)
 
 
 def _write_report(descriptor: int, text: str) -> None:

@@ -68,7 +68,8 @@ def _add(rules: int, path: str, rights: int) -> None:
 def restriction(rules: int) -> Callable[[], int]:
     """A call that puts the rules on the process that makes it and all it will fork; 0 when it could.
 
-    Made once and called in each fork, so it does as little as can be. No new privileges must be promised before.
+    Made once and called in each fork, so it does as little as can be: no errno is kept. No new privileges must be
+    promised before.
     """
     number = ctypes.c_long(syscalls.TABLES[syscalls.architecture()]["landlock_restrict_self"])
-    return functools.partial(syscalls.libc.syscall, number, ctypes.c_long(rules), ctypes.c_long(0))
+    return functools.partial(ctypes.PyDLL(None).syscall, number, ctypes.c_long(rules), ctypes.c_long(0))

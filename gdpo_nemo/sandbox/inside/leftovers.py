@@ -6,6 +6,18 @@ import contextlib
 import os
 
 
+def empty(folder: str) -> None:
+    """Remove all that a folder holds, and take back the rights to it.
+
+    Raises:
+        OSError: something is left.
+    """
+    open_up(folder)
+    if os.listdir(folder):
+        for entry in os.scandir(folder):
+            remove(entry.path, entry.is_dir(follow_symlinks=False))
+
+
 def remove(path: str, is_folder: bool) -> None:
     """Remove a file, or a folder with all in it.
 
@@ -15,9 +27,7 @@ def remove(path: str, is_folder: bool) -> None:
         OSError: something is left.
     """
     if is_folder:
-        open_up(path)
-        for entry in os.scandir(path):
-            remove(entry.path, entry.is_dir(follow_symlinks=False))
+        empty(path)
         os.rmdir(path)
     else:
         os.unlink(path)

@@ -12,35 +12,45 @@ Before the first: <- {"layers": {name: state}} or {"failure": text}.
 
 from __future__ import annotations
 
+import _socket
 import contextlib
 import ctypes
 import fcntl
+import functools
 import gc
 import importlib
 import json
-import math
 import mmap
 import os
-import select
 import signal
-import socket
+import struct
 import sys
 import time
 from collections.abc import Callable
 from typing import Any
 
-from gdpo_nemo.sandbox.inside import harness, landlock, leftovers, namespaces, privileges, seccomp, syscalls
+from gdpo_nemo.sandbox.inside import (
+    harness,
+    landlock,
+    leftovers,
+    namespaces,
+    privileges,
+    rehearsal,
+    seccomp,
+    syscalls,
+    watching,
+)
 
 NUM_DESCRIPTORS = 5
-START_S = 10.0
-"""Seconds that a fork may take to isolate itself."""
-TICK_MS = 50
-"""How often the memory of a program's processes, or its scratch folder, is looked at."""
 MAX_MESSAGE = 1 << 16
-PAGE = os.sysconf("SC_PAGESIZE")
+ANSWER = '{"end": "%s", "code": %d, "stopped": %s, "compiled": %s, "cpu_s": %r, "wall_s": %r, "memory": %d}'
+REFUSED = (OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError)
+"""What an order that is none can raise."""
+STATUS, RUSAGE = struct.Struct("i"), struct.Struct("5l")
+CONTROL_BYTES = _socket.CMSG_LEN(4 * NUM_DESCRIPTORS)
 
 
-def isolate(config: dict[str, Any], sock: socket.socket) -> dict[str, str]:
+def isolate(config: dict[str, Any], sock: _socket.socket) -> dict[str, str]:
     """Enter every layer of the configuration; the process that returns is the one to serve.
 
     Returns:
@@ -92,33 +102,48 @@ def _import(names: list[str]) -> None:
 
 
 class Zygote:
-    """Forks, waits, kills and cleans up; one test at a time."""
+    """Forks, waits, kills and cleans up; one test at a time.
 
-    def __init__(self, config: dict[str, Any], sock: socket.socket) -> None:
+    After a fork, each page of memory that either process writes is copied, and looking at a Python object writes to
+    it. So what is done for each test here is done with few objects.
+    """
+
+    def __init__(self, config: dict[str, Any], sock: _socket.socket) -> None:
         self.sock = sock
+        files = rehearsal.files()
         self.layers = isolate(config, sock)
-        self._own_pids = bool(config["namespaces"])
-        self._filtered = bool(config["seccomp"])
-        self._counts_all = self._own_pids or self._filtered
-        """Whether the CPU time of all that a program starts is counted, so that it cannot starve itself for free."""
-        self._scratch, self._scratch_bytes = os.getcwd(), config["scratch_mb"] << 20
-        self._proc = self._own_pids and os.path.exists("/proc/self/statm")
+        self._own_pids, self._filtered = bool(config["namespaces"]), bool(config["seccomp"])
+        self._scratch = os.getcwd()
         # Not os.fork, whose work in the child (a new seed for random, hooks of threading) costs more than all the rest.
         # This process has one thread, so there is nothing to put right; and a program's random numbers are the same
-        # on every run.
-        self._fork = ctypes.PyDLL(None).fork
+        # on every run. Not os.waitpid, which raises when there is nothing to wait for, the ordinary case.
+        libc = ctypes.PyDLL(None)
+        self._fork, self._wait4 = libc.fork, libc.wait4
+        self._any_left = functools.partial(libc.wait4, ctypes.c_int(-1), None, ctypes.c_int(os.WNOHANG), None)
+        self._status, self._usage = ctypes.create_string_buffer(4), ctypes.create_string_buffer(144)
         self._restrict: Callable[[], int] | None = None
         if config["landlock"]:
             readable, written = [*config["read_only"], *namespaces.DEVICES], [self._scratch, *namespaces.DEVICES[:2]]
             self._restrict = landlock.restriction(landlock.ruleset(readable, written, directories=self._own_pids))
         lonely = self._filtered and not self._own_pids
         self._alone = seccomp.AloneFilter(syscalls.architecture()) if lonely else None
-        self._null = os.open("/dev/null", os.O_RDWR)
-        self._ready = mmap.mmap(-1, PAGE)
+        self._ready = mmap.mmap(-1, mmap.PAGESIZE)
+        self._watch = watching.Watch(
+            sock,
+            self._ready,
+            own_pids=self._own_pids,
+            counts_all=self._own_pids or self._filtered,
+            scratch=self._scratch,
+            scratch_mb=config["scratch_mb"],
+        )
         self._base_memory = self._own_memory()
+        null = os.open("/dev/null", os.O_RDWR)
         for number in range(3):
-            os.dup2(self._null, number)
+            os.dup2(null, number)
         self._stage = harness.Stage()
+        os.close(null)
+        rehearsal.rehearse(self._stage, files, landlock.restriction(-1) if config["landlock"] else None)
+        self._last: tuple[bytes, dict[str, Any]] = b"", {}
         gc.collect()
         gc.freeze()
 
@@ -126,29 +151,37 @@ class Zygote:
         """Bytes of address space in use before a program starts."""
         try:
             with open("/proc/self/statm", encoding="ascii") as handle:
-                return int(handle.read().split()[0]) * PAGE
+                return int(handle.read().split()[0]) * mmap.PAGESIZE
         except OSError:
             return 512 << 20
 
     def serve(self) -> None:
         """Answer orders until the caller closes its end."""
         while True:
-            data, descriptors, _, _ = socket.recv_fds(self.sock, MAX_MESSAGE, NUM_DESCRIPTORS)
+            data, control, _, _ = self.sock.recvmsg(MAX_MESSAGE, CONTROL_BYTES)
             if not data:
                 return
+            held = control[0][2] if control else b""
+            descriptors = struct.unpack(f"{len(held) // 4}i", held)
             try:
-                if len(descriptors) != NUM_DESCRIPTORS:
-                    raise OSError(f"{len(descriptors)} descriptors came, expected {NUM_DESCRIPTORS}")
-                answer = self._run(json.loads(data), harness.Descriptors(*descriptors))
-            except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-                answer = {"failure": f"{type(error).__name__}: {error}"}
+                answer = self._run(self._order(data), harness.Descriptors(*descriptors))
+            except REFUSED as error:
+                answer = json.dumps({"failure": f"{type(error).__name__}: {error}"})
             finally:
                 for descriptor in descriptors:
                     os.close(descriptor)
             clean = self._clean()
-            self.sock.send(json.dumps(answer).encode())
+            self.sock.send(answer.encode())
             if not clean:  # the next program must not find what this one left
                 return
+
+    def _order(self, data: bytes) -> dict[str, Any]:
+        """The order as a dict; read once for all tests of a program."""
+        if data != self._last[0]:
+            order = json.loads(data)
+            order["hard"] = harness.hard_limits(order["limits"], self._base_memory)
+            self._last = data, order
+        return self._last[1]
 
     def leave(self) -> None:
         """Remove the scratch folder, unless it goes with the namespaces; the caller may have been killed."""
@@ -158,8 +191,8 @@ class Zygote:
             with contextlib.suppress(OSError):
                 os.rmdir(self._scratch)
 
-    def _run(self, order: dict[str, Any], files: harness.Descriptors) -> dict[str, Any]:
-        limits = order["limits"]
+    def _run(self, order: dict[str, Any], files: harness.Descriptors) -> str:
+        """One test; the answer."""
         self._ready[0] = 0
         started = time.monotonic()
         pid = self._fork()
@@ -167,95 +200,43 @@ class Zygote:
             self._child(order, files)
         if pid < 0:
             raise OSError("no process can be forked")
+        stopped: str | None = "failure"
         try:
-            stopped = self._wait(pid, limits)
+            stopped = self._watch.wait(pid, order["limits"])
         finally:
-            self._kill(pid)
-            starved_s = _starved_s(pid)
-            _, status, usage = os.wait4(pid, 0)
-            self._reap()
+            if stopped is not None:
+                self._kill(pid)
+            starved_s = watching.starved_s(pid)
+            self._wait4(pid, self._status, 0, self._usage)
+            if self._any_left() >= 0:
+                self._reap()
+        if stopped == watching.CALLER_GONE:
+            self.leave()
+            os._exit(0)
         wall_s = max(time.monotonic() - started - starved_s, 0.0)
+        (status,) = STATUS.unpack(self._status)
         if not self._ready[0]:
-            return {"failure": f"the isolation of a program failed (wait status {status})"}
-        signalled = os.WIFSIGNALED(status)
-        return {
-            "end": "signal" if signalled else "exit",
-            "code": os.WTERMSIG(status) if signalled else os.WEXITSTATUS(status),
-            "stopped": stopped,
-            "compiled": bool(fcntl.fcntl(files.code, harness.F_GET_SEALS) & 1),
-            "cpu_s": usage.ru_utime + usage.ru_stime,
-            "wall_s": wall_s,
-            "memory": usage.ru_maxrss << 10,
-        }
+            raise OSError(f"the isolation of a program failed (wait status {status})")
+        utime, utime_us, stime, stime_us, memory_kb = RUSAGE.unpack_from(self._usage)
+        end, code = ("exit", status >> 8) if status & 127 == 0 else ("signal", status & 127)
+        compiled = fcntl.fcntl(files.code, harness.F_GET_SEALS) & 1
+        cpu_s = utime + stime + (utime_us + stime_us) / 1e6
+        told = f'"{stopped}"' if stopped else "null", "true" if compiled else "false"
+        return ANSWER % (end, code, *told, cpu_s, wall_s, memory_kb << 10)
 
     def _child(self, order: dict[str, Any], files: harness.Descriptors) -> None:
+        status = 1
         try:
             if self._restrict is not None and self._restrict():
                 return
             if self._alone is not None:
                 self._alone.install(os.getpid())
-            harness.set_limits(order["limits"], self._base_memory)
+            harness.set_limits(order["hard"])
             self._ready[0] = 1
             self._ready.close()
-            self._stage.run(files, order)
+            status = self._stage.run(files, order)
         finally:
-            os._exit(1)
-
-    def _wait(self, pid: int, limits: dict[str, float]) -> str | None:
-        """Wait for the end of a program; what made it necessary to end it, if anything.
-
-        Its wall time counts from when its isolation is seen to stand, and without the time in which no processor was
-        free for it, so that a loaded machine spends none of it.
-        """
-        began, deadline, starved_s = False, time.monotonic() + START_S, 0.0
-        longest = deadline
-        watched = os.pidfd_open(pid)
-        try:
-            poll = select.poll()
-            poll.register(watched, select.POLLIN)
-            poll.register(self.sock, select.POLLRDHUP)
-            left_s = limits["cpu_s"]
-            while True:
-                if not began and self._ready[0]:
-                    began, deadline, starved_s = True, time.monotonic() + limits["wall_s"], _starved_s(pid)
-                    longest = time.monotonic() + limits["longest_s"]
-                left_ms = max((deadline - time.monotonic()) * 1000, 0.0)
-                events = dict(poll.poll(math.ceil(min(left_ms, max(left_s * 1000, 1), TICK_MS))))
-                if watched in events:
-                    return None
-                if events:  # the caller is gone
-                    self._kill(pid)
-                    self.leave()
-                    os._exit(0)
-                cpu_s, memory = self._use(pid)
-                left_s = limits["cpu_s"] - cpu_s
-                if left_s <= 0:
-                    return "cpu"
-                if memory > limits["memory"]:
-                    return "memory"
-                if not self._own_pids and leftovers.size(self._scratch) > self._scratch_bytes:
-                    return "scratch"
-                if not left_ms:
-                    more_s = _starved_s(pid) - starved_s if self._counts_all else 0.0
-                    if more_s < TICK_MS / 1000 or deadline >= longest:
-                        return "wall"
-                    deadline, starved_s = min(deadline + more_s, longest), starved_s + more_s
-        finally:
-            os.close(watched)
-
-    def _use(self, pid: int) -> tuple[float, int]:
-        """CPU seconds of a program, and resident bytes of its processes if they are several: one has its own limit."""
-        pids = [pid]
-        if self._proc:
-            pids = [int(name) for name in os.listdir("/proc") if name.isdecimal() and name != "1"]
-        cpu_s, pages = 0.0, 0
-        for each in pids:
-            with contextlib.suppress(OSError, IndexError):
-                cpu_s += time.clock_gettime((~each << 3) | 2)  # the CPU clock of another process
-                if len(pids) > 1:
-                    with open(f"/proc/{each}/statm", encoding="ascii") as handle:
-                        pages += int(handle.read().split()[1])
-        return cpu_s, pages * PAGE
+            os._exit(status)
 
     def _kill(self, pid: int) -> None:
         """Kill the program and all it has started."""
@@ -263,11 +244,14 @@ class Zygote:
             os.kill(-1 if self._own_pids else pid, signal.SIGKILL)
 
     def _reap(self) -> None:
-        """Wait until no descendant is left."""
+        """Kill every descendant, and wait until none is left."""
         while True:
-            if not self._own_pids and not self._filtered:
-                for pid in leftovers.children(os.getpid()):
-                    self._kill(pid)
+            with contextlib.suppress(ProcessLookupError):
+                if self._own_pids:
+                    os.kill(-1, signal.SIGKILL)
+                elif not self._filtered:
+                    for pid in leftovers.children(os.getpid()):
+                        os.kill(pid, signal.SIGKILL)
             try:
                 os.waitpid(-1, 0)
             except ChildProcessError:
@@ -276,27 +260,17 @@ class Zygote:
     def _clean(self) -> bool:
         """Empty the scratch folder; whether that went well."""
         try:
-            leftovers.open_up(self._scratch)
-            for entry in os.scandir(self._scratch):
-                leftovers.remove(entry.path, entry.is_dir(follow_symlinks=False))
+            leftovers.empty(self._scratch)
         except OSError:
             return False
         return True
 
 
-def _starved_s(pid: int) -> float:
-    """Seconds in which a program could run and no processor was free for it; 0 where the kernel does not say."""
-    try:
-        with open(f"/proc/{pid}/schedstat", encoding="ascii") as handle:
-            return int(handle.read().split()[1]) / 1e9
-    except (OSError, IndexError):
-        return 0.0
-
-
 def main() -> None:
     """Isolate, say so, serve. The configuration is the first argument."""
     config = json.loads(sys.argv[1])
-    sock = socket.socket(fileno=config["socket"])
+    os.environ.pop("LD_BIND_NOW", None)
+    sock = _socket.socket(fileno=config["socket"])
     try:
         zygote = Zygote(config, sock)
     except OSError as error:

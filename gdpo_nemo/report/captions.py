@@ -15,6 +15,7 @@ SCALES = {
     "direction of differences can be.",
     "paper": "Paper scale.",
 }
+LARGEST_DIFFERENCE = 100.0  # of two shares, points
 BAND = (
     "Band: the paper's number plus or minus rounding + sqrt(max(t(S-1)^2 v_run, z^2 v_sample) (1/S + 1/R)), with half "
     "a unit of its last decimal for rounding, the variance v_run of our S seeds, the variance v_sample that sampling "
@@ -49,7 +50,9 @@ def caption(spec: ReportSpec, models: Sequence[str], facts: Facts) -> tuple[str,
         f"Model{'s' * (len(models) > 1)} {', '.join(models)}. {SCALES[spec.scale]}",
         f"Mean over seeds, in brackets the {level} interval for the mean over new seeds and new questions "
         "(crossed t over seeds and questions; a share's is at least as wide as Wilson's).",
-        "n = seeds x questions" + (f", samples per question: {per_question}." if per_question else "."),
+        "n = seeds x questions"
+        + (", or seeds alone where columns differ in questions" if facts.strata else "")
+        + (f", samples per question: {per_question}." if per_question else "."),
         f"Ungraded values: {facts.ungraded} of {facts.samples}"
         + (", counted in their cells, not in the means." if facts.ungraded else "."),
     ]
@@ -109,11 +112,12 @@ def power(spec: ReportSpec, verdicts: Sequence[Verdict], *, named: bool = False)
     for verdict in verdicts:
         if verdict.detectable is None:
             continue
-        column = _column(spec, verdict)
-        line = (
-            f"{_claim(spec, verdict, column, named)}: {len(verdict.by_seed or {})} seeds find a difference of "
-            f"{verdict.detectable:.{column.digits}f}{_unit(column)} four times in five"
-        )
+        column, seeds = _column(spec, verdict), len(verdict.by_seed or {})
+        size = f"{verdict.detectable:.{column.digits}f}{_unit(column)}"
+        found = f"find a difference of {size} four times in five"
+        if column.unit == "%" and verdict.detectable > LARGEST_DIFFERENCE:
+            found = f"this far apart find no difference of shares (it would take {size})"
+        line = f"{_claim(spec, verdict, column, named)}: {seeds} seeds {found}"
         if verdict.effect:
             effect = f"{verdict.effect:+.{max(column.digits, 1)}f}"
             need = f"{verdict.seeds_needed} seeds" if verdict.seeds_needed else "more questions, not more seeds"

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from gdpo_nemo.report.captions import SYNTHETIC
 from gdpo_nemo.report.grid import Grid, Text, grid
 from gdpo_nemo.report.table import Table
-from gdpo_nemo.terminal import WIDTH, sentences, table_rows
+from gdpo_nemo.terminal import columns, sentences, table_rows
 
 CSV_FIELDS = (
     "model", "arm", "label", "column", "title", "unit", "paper", "band_low", "band_high", "value", "low", "high",
@@ -43,7 +43,7 @@ def to_text(table: Table) -> str:
     blocks = [SYNTHETIC] if table.synthetic else []
     blocks += [table.title]
     blocks += _text_list(POWER, table.power)
-    blocks += ["\n".join([*body, rule]), textwrap.fill(_caption(table, "*"), WIDTH)]
+    blocks += ["\n".join([*body, rule]), textwrap.fill(_caption(table, "*"), columns())]
     blocks += _text_list(CLAIMS, table.claims)
     blocks += _text_list(MISSING, table.missing)
     blocks += _text_list(DEVIATIONS, [f"{name}: {text}" for name, text in table.deviations])

@@ -12,11 +12,12 @@ from planted_runs import COLUMNS, cells, make_spec, planted, write_all, write_ev
 
 from gdpo_nemo.errors import InputError, PrerequisiteError, RunDirError, UnknownNameError
 from gdpo_nemo.report.builder import build
+from gdpo_nemo.report.captions import power
 from gdpo_nemo.report.cells import Part
 from gdpo_nemo.report.loading import read_evaluations
 from gdpo_nemo.report.spec import Claim, Column
 from gdpo_nemo.report.table import build_table
-from gdpo_nemo.report.verdict import adjusted, judge_all
+from gdpo_nemo.report.verdict import Verdict, adjusted, judge_all
 from gdpo_nemo.run_dir import RunDir
 from gdpo_nemo.stats import crossed_t, paired_difference
 
@@ -78,6 +79,17 @@ def test_verdict_shows_what_it_rests_on(root, tmp_path):
     assert verdict["n"] == {"seeds": 3, "seeds_planned": 3, "questions": 60, "samples": 360, "ungraded": 0}
     assert verdict["runs"] == [f"{arm}/seed{seed}" for arm in ("strong", "weak") for seed in range(3)]
     assert 0 < verdict["minimum_detectable_effect"] < 100
+
+
+def test_seeds_too_far_apart_for_any_share_say_so(root):
+    spec = make_spec(root)
+    verdict = Verdict(
+        Claim("strong", ">", "weak", on="format"), "not_supported", "", "%", by_seed={0: 1.0, 2: 9.0}, detectable=339.7
+    )
+    [line] = power(spec, [verdict])
+    assert line.endswith(": 2 seeds this far apart find no difference of shares (it would take 339.7 points)")
+    [line] = power(spec, [replace(verdict, detectable=82.0)])
+    assert line.endswith(": 2 seeds find a difference of 82.0 points four times in five")
 
 
 def test_verdict_uses_the_seeds_that_both_arms_finished(root, tmp_path):

@@ -12,9 +12,9 @@ from torch.testing import assert_close
 from gdpo_nemo.backends.embedded.train import train_step
 from gdpo_nemo.errors import NonFiniteError
 from gdpo_nemo.health.repetition import repetition
-from gdpo_nemo.losses import token_weights
+from gdpo_nemo.losses import kl_estimate, token_weights
 from gdpo_nemo.method import Method
-from gdpo_nemo.models.log_probs import response_kl
+from gdpo_nemo.models.log_probs import log_probs, response_kl
 from gdpo_nemo.models.sampling import sample
 from gdpo_nemo.randomness import stream, stream_seed
 from gdpo_nemo.rewards import REWARDS
@@ -128,6 +128,17 @@ def test_a_micro_batch_bounds_what_goes_through_the_model_at_once(settings, conf
         )  # fmt: skip
         largest[size] = max(seen)
     assert largest[2] < 0.7 * largest[16]
+
+
+def test_what_is_not_graded_is_not_in_the_kl_of_the_loss(configure, take, drawn, loaded, reference):
+    own = f"gdpo.rewards={{format: {{}}, own: {{fn: '{__name__}:half_fails', range: [0, 1]}}}}"
+    config = configure(*IN_LOSS, own)
+    _, samples = drawn(config)
+    graded = torch.tensor([b for b, rollout in enumerate(samples.rollouts) if rollout.index % 2])
+    with torch.no_grad():
+        logp, reference_logp = (log_probs(model, samples, graded, 1.0) for model in (loaded[0], reference))
+    kl = kl_estimate(logp, reference_logp, "k3") * token_weights(samples.response_B_R[graded], "token_mean")
+    assert take(config)["kl"] == pytest.approx(kl.sum().item(), rel=1e-4)
 
 
 # ---- a number that is none is found in each place of a step

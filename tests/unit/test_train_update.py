@@ -2,6 +2,7 @@
 
 import copy
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -37,10 +38,10 @@ def flat(model):
     return torch.cat([parameter.detach().flatten() for parameter in model.parameters()]).clone()
 
 
-def step(model, batch, spec, *, lr=1.0, reference=None):
+def step(model, batch, spec, *, lr=1.0, reference=None, graded_B=None):
     """Change of the weights by one plain gradient descent update, and its metrics; the model stays as it was."""
     learner = copy.deepcopy(model)
-    metrics = update(learner, reference, torch.optim.SGD(learner.parameters(), lr=lr), *batch, spec)
+    metrics = update(learner, reference, torch.optim.SGD(learner.parameters(), lr=lr), *batch, spec, graded_B)
     return flat(learner) - flat(model), metrics
 
 
@@ -122,7 +123,7 @@ def test_an_update_is_the_gradient_of_the_equation(overrides, warm, batch, confi
 
 @pytest.mark.parametrize("aggregation", ["token_mean", "sequence_mean"])
 def test_rows_without_an_advantage_count_in_the_mean(aggregation, warm, batch, configure):
-    """As those of a group whose rewards are all equal, or of a sample that is not graded."""
+    """As those of a group whose rewards are all equal."""
     model, _ = warm
     samples, advantages_B = batch
     some = samples, torch.where(torch.arange(16) % 3 == 1, advantages_B, 0)
@@ -133,6 +134,33 @@ def test_rows_without_an_advantage_count_in_the_mean(aggregation, warm, batch, c
     assert expected.norm() > 1e-3
     assert_close(made, expected, rtol=1e-3, atol=1e-4 * expected.abs().max().item())
     assert metrics["loss"] == pytest.approx(loss, rel=1e-3, abs=1e-5)
+
+
+@pytest.mark.parametrize("aggregation", ["token_mean", "sequence_mean"])
+@pytest.mark.parametrize("kl_coef", [0.0, 0.5])
+def test_a_sample_that_is_not_graded_is_as_if_it_had_not_been_drawn(aggregation, kl_coef, warm, batch, configure):
+    """As on NeMo RL, whose loss has it masked: neither its length nor its KL counts."""
+    model, _ = warm
+    reference = copy.deepcopy(model)
+    with torch.no_grad():
+        reference.model.norm.weight *= 1.3
+    samples, advantages_B = batch
+    graded_B = torch.arange(16) % 3 != 1
+    settings = [f"embedded.train.loss.aggregation={aggregation}", f"embedded.train.loss.kl_coef={kl_coef}"]
+    spec = configure("embedded.train.grad_clip=1000", *settings).embedded.train
+    held = reference if kl_coef else None
+    whole = samples, advantages_B * graded_B
+    made, metrics = step(model, whole, spec, lr=0.3, reference=held, graded_B=graded_B)
+    fields = ("ids_B_T", "attention_B_T", "response_B_R", "entropy_B_R")
+    kept = replace(
+        samples, **{name: getattr(samples, name)[graded_B] for name in fields},
+        rollouts=tuple(itertools.compress(samples.rollouts, graded_B.tolist())),
+    )  # fmt: skip
+    expected, same = step(model, (kept, advantages_B[graded_B]), spec, lr=0.3, reference=held)
+    assert_close(made, expected, rtol=1e-3, atol=1e-4 * expected.abs().max().item())
+    for key in ("loss", "kl", "grad_norm"):
+        assert metrics[key] == pytest.approx(same[key], rel=1e-3, abs=1e-6)
+    assert made.norm() > 1e-3 and metrics["entropy"] != same["entropy"]
 
 
 @pytest.mark.parametrize("name", ["Llama", "gpt2", "Gemma2"])

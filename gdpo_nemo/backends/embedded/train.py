@@ -104,10 +104,12 @@ def train_step(
         learned = preference.learn(model, tokenizer, reference, optimizer, config, method, step, rows, samples, vectors)
         metrics = learned | method.failures(vectors) | method.unused_means(vectors)
     else:
-        advantages_B, health = method.advantages(method.matrix(vectors), group_ids_B, step=step, kl_B=kl_B)
+        rewards_B_K = method.matrix(vectors)
+        advantages_B, health = method.advantages(rewards_B_K, group_ids_B, step=step, kl_B=kl_B)
         scored = time.perf_counter()
         metrics = health.as_metrics() | method.failures(vectors) | method.unused_means(vectors)
-        metrics |= update(model, reference if spec.loss.kl_coef else None, optimizer, samples, advantages_B, spec)
+        graded_B, held = ~rewards_B_K.isnan().all(dim=1), reference if spec.loss.kl_coef else None
+        metrics |= update(model, held, optimizer, samples, advantages_B, spec, graded_B)
     tokens, cut = zip(*((rollout.length_tokens, rollout.truncated) for rollout in samples.rollouts), strict=True)
     metrics |= {"length/mean": sum(tokens) / len(cut), "length/max": max(tokens), "frac_truncated": sum(cut) / len(cut)}
     metrics |= repetition([rollout.response for rollout in samples.rollouts[:: spec.rollouts_per_prompt]])
@@ -116,11 +118,15 @@ def train_step(
 
 def update(
     model: Any, reference: Any | None, optimizer: torch.optim.Optimizer, samples: Samples, advantages_B: Tensor,
-    spec: TrainConfig,
+    spec: TrainConfig, graded_B: Tensor | None = None,
 ) -> dict[str, float]:  # fmt: skip
-    """The optimiser steps on one batch, mini-batch by mini-batch, micro-batch by micro-batch."""
+    """The optimiser steps on one batch, mini-batch by mini-batch, micro-batch by micro-batch.
+
+    Rows that are not ``graded_B`` are in no mean of the loss, nor in its KL: as if they had not been drawn.
+    """
     everything = torch.arange(len(advantages_B), device=samples.ids_B_T.device)
-    advantages_B = advantages_B.to(everything.device)
+    advantages_B, drawn_B_R = advantages_B.to(everything.device), samples.response_B_R
+    learned_B_R = drawn_B_R if graded_B is None else drawn_B_R & graded_B.to(everything.device)[:, None]
     per_minibatch = (spec.minibatch_prompts or spec.prompts_per_step) * spec.rollouts_per_prompt
     per_microbatch = spec.microbatch_rollouts or per_minibatch
     old_logp = None  # one step per batch: the policy that sampled is the one that learns
@@ -131,8 +137,9 @@ def update(
     totals = dict.fromkeys(("loss", "kl", "entropy", "clip_fraction", "grad_norm"), 0.0)
     minibatches = everything.split(per_minibatch)
     for minibatch in minibatches:
-        weights = token_weights(samples.response_B_R[minibatch], spec.loss.aggregation)
+        weights = token_weights(drawn_B_R[minibatch], spec.loss.aggregation)
         totals["entropy"] += (samples.entropy_B_R[minibatch] * weights).sum().item()
+        weights = token_weights(learned_B_R[minibatch], spec.loss.aggregation)
         if reference is None:  # then rows with advantage 0 have gradient 0; one is kept, so that there is a gradient
             learning = advantages_B[minibatch] != 0
             learning[0] = True

@@ -45,7 +45,8 @@ PAUSE_S: Final = 0.5
 """Before the second attempt; twice as long before each one after."""
 GRACE_S: Final = 30.0
 _DRIVER: Final = """
-import atexit, base64, builtins, json, os, sys, threading, types
+import atexit, base64, builtins, os, sys, threading, types
+from json import dumps, loads
 STAR_MODULES = {stars!r}
 MAX_VALUE_DEPTH = {depth!r}
 Any = object
@@ -54,7 +55,7 @@ def report(word, letter, text):
     os.write(2, ("\\n" + word + letter + text + "\\n").encode())
 
 def fault(error):
-    return json.dumps({{"fault": type(error).__name__, "memory": isinstance(error, MemoryError)}})
+    return dumps({{"fault": type(error).__name__, "memory": isinstance(error, MemoryError)}})
 
 def drive(source, word, call, prelude):
     try:
@@ -69,7 +70,7 @@ def drive(source, word, call, prelude):
     try:
         exec(code, main.__dict__)
         if call is not None:
-            report(word, "V", json.dumps(call_function(call, main.__dict__)))
+            report(word, "V", dumps(call_function(call, main.__dict__)))
     except SystemExit as stop:
         status = exit_status(stop)
         if status:

@@ -36,6 +36,39 @@ LISTS = {"inputs": ["3"], "outputs": ["[1, 2, 3]"], "fn_name": "upto"}
         ("import os\nprint(2 * int(input()), flush=True)\nos.kill(os.getpid(), 9)", DOUBLE, "error error", True),
         ("import os\nos._exit(0)", DOUBLE, "wrong wrong", False),
         ("", DOUBLE, "wrong wrong", False),
+        ("import os\nos.path.dirname(__file__) == os.getcwd() and print(2 * int(input()))", DOUBLE, "ok ok", False),
+        ("n = 2 * int(input())\nprint(n if open(__file__).readline()[0] == 'n' else 0)", DOUBLE, "ok ok", False),
+        (
+            "import inspect\ndef f(): return 2\nprint(int(input()) * int(inspect.getsource(f).split()[-1]))",
+            DOUBLE,
+            "ok ok",
+            False,
+        ),
+        (
+            "class Last:\n    def __del__(self): print(self.n)\nlast = Last()\nlast.n = 2 * int(input())",
+            DOUBLE,
+            "ok ok",
+            False,
+        ),
+        (
+            "import io, os, sys\nclass Fast(io.IOBase):\n    def __init__(self, file):\n"
+            "        self.number, self.text = file.fileno(), '' if 'r' not in file.mode else None\n"
+            "    def write(self, text): self.text += text\n"
+            "    def flush(self): os.write(self.number, self.text.encode()); self.text = ''\n"
+            "sys.stdout = Fast(sys.stdout)\nprint(2 * int(input()))",
+            DOUBLE,
+            "ok ok",
+            False,
+        ),
+        (
+            "import sys\nsys.setrecursionlimit(10**7)\nimport threading\nthreading.stack_size(2**27)\n"
+            "def f(n): return f(n - 1) + 1 if n else 0\n"
+            "def main(): print(2 * int(input()) + f(10**5) - 10**5)\n"
+            "t = threading.Thread(target=main)\nt.start()\nt.join()",
+            DOUBLE,
+            "ok ok",
+            False,
+        ),
         ("def f(:", DOUBLE, "compile_error compile_error", True),
         ("x = '\\ud800'", DOUBLE, "wrong wrong", False),
         ("\x00", DOUBLE, "compile_error compile_error", True),
@@ -46,6 +79,20 @@ LISTS = {"inputs": ["3"], "outputs": ["[1, 2, 3]"], "fn_name": "upto"}
         ("def add(a, b): return a + b", PAIR, "ok ok", False),
         ("class Solution:\n    def add(self, a, b): return a + b", PAIR, "ok ok", False),
         ("def add(a, b): print('noise'); return a + b", PAIR, "ok ok", False),
+        ("import json\njson.loads = json.dumps = None\ndef add(a, b): return a + b", PAIR, "ok ok", False),
+        ("import numpy\ndef add(a, b): return numpy.int64(a) + b", PAIR, "ok ok", False),
+        (
+            "class N:\n    __module__, shape = 'numpy', ()\n    def item(self): return self\ndef add(a, b): return N()",
+            PAIR,
+            "wrong wrong",
+            False,
+        ),
+        (
+            "def add(a, b): return float('inf')",
+            {"inputs": ["1\n2"], "outputs": ["Infinity"], "fn_name": "add"},
+            "ok",
+            False,
+        ),
         ("def add(a, b): print(a + b)", PAIR, "wrong wrong", False),
         ("def add(a, b): return str(a + b)", PAIR, "wrong wrong", False),
         ("def sub(a, b): return a + b", PAIR, "error error", True),

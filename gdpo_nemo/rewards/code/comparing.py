@@ -89,7 +89,7 @@ def _equal(expected: Any, found: Any) -> bool:
     if isinstance(expected, bool) or isinstance(found, bool):
         return expected is found
     if isinstance(expected, float) and isinstance(found, int | float):
-        return abs(found) < 1e300 and _close(expected, float(found))
+        return expected == found or (abs(found) < 1e300 and _close(expected, float(found)))
     if isinstance(expected, list):
         return isinstance(found, list) and len(expected) == len(found) and all(map(_equal, expected, found))
     if isinstance(expected, dict):

@@ -13,7 +13,6 @@ import builtins
 import contextlib
 import fcntl
 import io
-import json
 import marshal
 import os
 import resource
@@ -21,6 +20,8 @@ import signal
 import sys
 import threading
 import types
+from collections.abc import Callable
+from json import dumps, loads  # by name: a program may put its own in the module
 from typing import Any, Final
 
 STAR_MODULES: Final = (
@@ -33,6 +34,8 @@ MAX_VALUE_DEPTH: Final = 200
 SEALS: Final = 0x000F  # F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE
 F_ADD_SEALS, F_GET_SEALS = 1033, 1034
 FILE_NAME: Final = "solution.py"
+READS_ITSELF: Final = (b"__file__", b"inspect", b"linecache")
+"""What stands in the code of programs that may want to read their own text."""
 VALUE, FAULT = "V", "F"
 """First letter of a report: the JSON text after it is a call's value, or says how the program failed."""
 
@@ -75,9 +78,16 @@ class Stage:
 
     def set_up(self) -> None:
         """New streams and an empty ``__main__``."""
-        sys.stdin = io.TextIOWrapper(io.BufferedReader(io.FileIO(0, closefd=False)), "utf-8", "surrogateescape")
-        sys.stdout = io.TextIOWrapper(io.BufferedWriter(io.FileIO(1, "w", closefd=False)), "utf-8", "surrogateescape")
-        sys.stderr = io.TextIOWrapper(io.FileIO(2, "w", closefd=False), "utf-8", "backslashreplace", write_through=True)
+        stdin, stdout, stderr = (
+            io.FileIO(0, closefd=False),
+            io.FileIO(1, "w", closefd=False),
+            io.FileIO(2, "w", closefd=False),
+        )
+        stdin.name, stdout.name, stderr.name = "<stdin>", "<stdout>", "<stderr>"  # type: ignore[misc]
+        sys.stdin = io.TextIOWrapper(io.BufferedReader(stdin), "utf-8", "surrogateescape")
+        sys.stdout = io.TextIOWrapper(io.BufferedWriter(stdout), "utf-8", "surrogateescape")
+        sys.stderr = io.TextIOWrapper(stderr, "utf-8", "backslashreplace", write_through=True)
+        sys.stdin.mode, sys.stdout.mode, sys.stderr.mode = "r", "w", "w"  # type: ignore[misc]
         sys.__dict__.update(__stdin__=sys.stdin, __stdout__=sys.stdout, __stderr__=sys.stderr)
         self.main = sys.modules["__main__"] = types.ModuleType("__main__")
         self.main.__dict__["__file__"] = os.path.join(os.getcwd(), FILE_NAME)
@@ -96,19 +106,21 @@ class Stage:
         os.closerange(report + 1, 1 << 20)
         return self.perform(code, order, report)
 
-    def enter(self, files: Descriptors, report: int) -> types.CodeType:
-        """Take the files of a test; its program's code."""
-        code = _compiled(files)
+    def enter(self, files: Descriptors, report: int) -> bytes:
+        """Take the files of a test; its program's code, marshalled."""
+        data = _compiled(files)
+        if any(word in data for word in READS_ITSELF):
+            _write_source(files.source)
         os.dup2(files.stdin, 0)
         os.dup2(files.stdout, 1)
         os.dup2(files.report, report)
-        return code
+        return data
 
-    def perform(self, code: types.CodeType, order: dict[str, Any], report: int) -> int:
+    def perform(self, data: bytes, order: dict[str, Any], report: int) -> int:
         """Run it as ``__main__``; its exit status."""
         scope = self.main.__dict__
         scope["__builtins__"] = self.with_prelude if order["prelude"] else builtins
-        return _execute(code, order["call"], scope, report)
+        return _execute(marshal.loads(data), order["call"], scope, report, has_last_words=b"__del__" in data)
 
 
 def hard_limits(limits: dict[str, Any], base_memory: int) -> list[tuple[int, tuple[int, int]]]:
@@ -139,31 +151,37 @@ def set_limits(limits: list[tuple[int, tuple[int, int]]]) -> None:
         resource.setrlimit(kind, pair)
 
 
-def _compiled(files: Descriptors) -> types.CodeType:
-    """The program's code. The first test compiles it, and seals it before any of it runs."""
+def _compiled(files: Descriptors) -> bytes:
+    """The program's code, marshalled. The first test compiles it, and seals it before any of it runs."""
     if fcntl.fcntl(files.code, F_GET_SEALS) & 1:
-        code: types.CodeType = marshal.loads(_content(files.code))
-        return code
+        return _content(files.code)
     try:
-        code = compile(_content(files.source), FILE_NAME, "exec", dont_inherit=True)
+        data = marshal.dumps(compile(_content(files.source), FILE_NAME, "exec", dont_inherit=True))
     except BaseException as error:
         _write_report(files.report, _fault(error))
         raise
-    data = marshal.dumps(code)
     os.ftruncate(files.code, 0)
     _write_all(files.code, data)
     fcntl.fcntl(files.code, F_ADD_SEALS, SEALS)
-    return code
+    return data
 
 
-def _execute(code: types.CodeType, call: str | None, scope: dict[str, Any], report: int) -> int:
+def _write_source(source: int) -> None:
+    """Put the program's text where ``__file__`` says; in vain if its limits forbid that."""
+    with contextlib.suppress(OSError), open(FILE_NAME, "wb") as handle:
+        handle.write(_content(source))
+
+
+def _execute(
+    code: types.CodeType, call: str | None, scope: dict[str, Any], report: int, *, has_last_words: bool
+) -> int:
     """Run the code and what must follow it; the exit status."""
-    flush, write_report, callbacks = sys.stdout.flush, _write_report, atexit._ncallbacks()
+    stdout, flush, write_report, callbacks = sys.stdout, sys.stdout.flush, _write_report, atexit._ncallbacks()
     status = 0
     try:
         exec(code, scope)
         if call is not None:
-            write_report(report, VALUE + json.dumps(call_function(call, scope)))
+            write_report(report, VALUE + dumps(call_function(call, scope)))
     except SystemExit as stop:
         status = exit_status(stop)
         if status:
@@ -178,13 +196,24 @@ def _execute(code: types.CodeType, call: str | None, scope: dict[str, Any], repo
     if atexit._ncallbacks() > callbacks:
         with contextlib.suppress(BaseException):
             atexit._run_exitfuncs()
+    if has_last_words:
+        with contextlib.suppress(BaseException):
+            for name in [name for name in scope if name != "__builtins__"]:  # as the interpreter ends a module
+                scope[name] = None
+    own = sys.__dict__.get("stdout")
+    if own is not stdout and own is not None and not _flushed(lambda: own.flush()):  # one that the program put there
+        status = status or 120
+    return status if _flushed(flush) else status or 120
+
+
+def _flushed(flush: Callable[[], object]) -> bool:
     try:
         flush()
     except ValueError:  # closed by the program, which flushes
         pass
     except BaseException:
-        status = status or 120
-    return status
+        return False
+    return True
 
 
 def exit_status(stop: SystemExit) -> int:
@@ -197,7 +226,7 @@ def exit_status(stop: SystemExit) -> int:
 def call_function(name: str, scope: dict[str, Any]) -> Any:
     """What the required function returns for the arguments on standard input, one JSON value per line."""
     text = sys.stdin.read()
-    arguments = [json.loads(line) for line in text.split("\n") if line.strip()]
+    arguments = [loads(line) for line in text.split("\n") if line.strip()]
     function = scope.get(name)
     if function is None:
         if "Solution" not in scope:
@@ -227,6 +256,8 @@ def exact(value: Any, depth: int = 0) -> Any:
         return [exact(item, depth + 1) for item in list.__iter__(value)]
     if issubclass(kind, tuple):
         return [exact(item, depth + 1) for item in tuple.__iter__(value)]
+    if kind.__module__ == "numpy" and hasattr(kind, "item") and not getattr(value, "shape", True):
+        return exact(value.item(), depth + 1)
     if issubclass(kind, dict):
         return {key_text(key): exact(item, depth + 1) for key, item in dict.items(value)}
     return {"__type__": kind.__name__}
@@ -236,7 +267,7 @@ def key_text(key: Any) -> str:
     """The key of a dict as JSON has it: text."""
     if isinstance(key, str):
         return str.__str__(key)
-    return json.dumps(exact(key))
+    return dumps(exact(key))
 
 
 def _fault(error: BaseException) -> str:
@@ -245,7 +276,7 @@ def _fault(error: BaseException) -> str:
         detail = str(error)[:200]
     except BaseException:  # the program's own exception class
         detail = ""
-    return FAULT + json.dumps({"fault": type(error).__name__, "detail": detail, "memory": memory})
+    return FAULT + dumps({"fault": type(error).__name__, "detail": detail, "memory": memory})
 
 
 def _content(descriptor: int) -> bytes:

@@ -64,9 +64,9 @@ def rehearse(stage: harness.Stage, numbers: list[int], refused: Callable[[], int
         if refused is not None:
             refused()
         harness.set_limits([(kind, resource.getrlimit(kind)) for kind in (resource.RLIMIT_AS, resource.RLIMIT_CORE)])
-        code = stage.enter(test, test.report)
+        data = stage.enter(test, test.report)
         os.closerange(test.report, test.report)
-        stage.perform(code, {"call": "f" if turn % 2 else None, "prelude": True}, test.report)
+        stage.perform(data, {"call": "f" if turn % 2 else None, "prelude": True}, test.report)
     for number, stream in enumerate(streams):
         os.dup2(stream, number)
         os.close(stream)

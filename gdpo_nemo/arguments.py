@@ -1,13 +1,18 @@
-"""How command lines are read: help that fits a terminal, and refusals that look like every other error."""
+"""How command lines are read and end: help that fits a terminal, errors that all look alike, exit codes."""
 
 from __future__ import annotations
 
 import argparse
+import sys
 import textwrap
+import traceback
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
-from gdpo_nemo.errors import UsageError
-from gdpo_nemo.terminal import columns
+from gdpo_nemo.errors import GdpoError, UsageError, refusal
+from gdpo_nemo.terminal import columns, complaint
+
+EXIT_INTERRUPTED = 130
 
 
 class Parser(argparse.ArgumentParser):
@@ -36,6 +41,30 @@ class Help(argparse.RawDescriptionHelpFormatter):
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         lines = (textwrap.wrap(line, width) if line[:1].strip() else [line] for line in text.splitlines())
         return "".join(f"{indent}{part}\n" for line in lines for part in line)
+
+
+def exit_code(command: Callable[[], int], words: Sequence[str], way_on: str = "") -> int:
+    """Carry out a command line; an error becomes a message and an exit code.
+
+    Args:
+        command: does it and gives its exit code.
+        words: of the command line; ``--debug`` among them adds the traceback.
+        way_on: what to do after an interruption, or when the system has refused something.
+    """
+    ending = f"; {way_on}" if way_on else ""
+    try:
+        return command()
+    except KeyboardInterrupt:
+        print(f"interrupted{ending}", file=sys.stderr)
+        return EXIT_INTERRUPTED
+    except (GdpoError, OSError) as error:  # OSError: a place that is not ours, a file where a folder should be
+        if "--debug" in words:
+            traceback.print_exc()
+        if isinstance(error, GdpoError):
+            print(complaint(error), file=sys.stderr)
+            return error.exit_code
+        print(complaint(f"{refusal(error)}{ending}"), file=sys.stderr)
+        return GdpoError.exit_code
 
 
 def count(text: str) -> int:

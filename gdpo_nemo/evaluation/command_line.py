@@ -12,23 +12,22 @@ import json
 import math
 import re
 import sys
-import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
 from gdpo_nemo import provenance
-from gdpo_nemo.arguments import Parser, count, positive
-from gdpo_nemo.errors import GdpoError, PrerequisiteError, refusal
+from gdpo_nemo.arguments import Parser, count, exit_code, positive
+from gdpo_nemo.errors import PrerequisiteError
 from gdpo_nemo.evaluation.benchmark import Benchmark, Number
-from gdpo_nemo.evaluation.engine import IncompleteError, Settings, evaluate, header, rescore
+from gdpo_nemo.evaluation.engine import IncompleteError, Settings, evaluate, header
+from gdpo_nemo.evaluation.grading import rescore
 from gdpo_nemo.evaluation.pacing import Pace
 from gdpo_nemo.evaluation.sampling import Sampler, SamplingParams
 from gdpo_nemo.evaluation.store import EvaluationStore
 from gdpo_nemo.terminal import complaint, table
 
-EXIT_INTERRUPTED = 130
 EXIT_CODES = """\
 exit codes:
   0    done
@@ -78,26 +77,16 @@ def execute(program: EvalProgram, arguments: Sequence[str], typed: str | None = 
         typed: the words before them (default: this process's script).
     """
     words, typed = list(arguments), typed or f"python {sys.argv[0]}"
+    return exit_code(lambda: _carry_out(program, words, typed), words, "the same command goes on")
+
+
+def _carry_out(program: EvalProgram, words: Sequence[str], typed: str) -> int:
+    if words and words[0] in program.further:
+        return program.further[words[0]](typed, words[1:])
     again = words[:1] == [AGAIN]
-    try:
-        if words and words[0] in program.further:
-            return program.further[words[0]](typed, words[1:])
-        options = build_parser(program, typed, again).parse_args(words[again:])
-        text, data, code = _rescore(program, options) if again else _evaluate(program, options)
-        print(json.dumps(data, indent=2, allow_nan=False) if options.json else text, flush=True)
-    except GdpoError as error:
-        if "--debug" in words:
-            traceback.print_exc()
-        print(complaint(error), file=sys.stderr)
-        return error.exit_code
-    except KeyboardInterrupt:
-        print("interrupted; the same command goes on", file=sys.stderr)
-        return EXIT_INTERRUPTED
-    except OSError as error:  # a place that is not ours, a file where a folder should be, a full disk
-        if "--debug" in words:
-            traceback.print_exc()
-        print(complaint(f"{refusal(error)}; the same command goes on"), file=sys.stderr)
-        return GdpoError.exit_code
+    options = build_parser(program, typed, again).parse_args(words[again:])
+    text, data, code = _rescore(program, options) if again else _evaluate(program, options)
+    print(json.dumps(data, indent=2, allow_nan=False) if options.json else text, flush=True)
     return code
 
 

@@ -17,7 +17,6 @@ from typing import Any
 from gdpo_nemo.errors import GdpoError, RunDirError
 from gdpo_nemo.evaluation.benchmark import Benchmark, Number, Row
 from gdpo_nemo.evaluation.grading import grade_new
-from gdpo_nemo.evaluation.grading import rescore as rescore
 from gdpo_nemo.evaluation.pacing import Pace, Pacer
 from gdpo_nemo.evaluation.progress import Progress
 from gdpo_nemo.evaluation.sampling import (

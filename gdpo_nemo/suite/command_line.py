@@ -9,23 +9,20 @@ import json
 import os
 import shlex
 import sys
-import traceback
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
 
 from gdpo_nemo import tracking
-from gdpo_nemo.errors import GdpoError, UnknownNameError, UsageError, refusal
+from gdpo_nemo.arguments import exit_code
+from gdpo_nemo.errors import UnknownNameError, UsageError
 from gdpo_nemo.suite import evals, exhibit_commands, planning, programs, reporting, running, status
 from gdpo_nemo.suite.answer import Answer
 from gdpo_nemo.suite.commands import CLUSTER_COMMANDS, COMMANDS, TOOLS
 from gdpo_nemo.suite.experiment import Experiment
 from gdpo_nemo.suite.grid import Selection, parse_seeds, split_names
 from gdpo_nemo.suite.parsing import build_parser
-from gdpo_nemo.terminal import complaint
-
-EXIT_INTERRUPTED = 130
 
 
 def main(experiment: Experiment | None = None) -> NoReturn:
@@ -35,27 +32,18 @@ def main(experiment: Experiment | None = None) -> NoReturn:
 
 def execute(arguments: Sequence[str], experiment: Experiment | None = None) -> int:
     """Carry out one command line and return its exit code."""
+    return exit_code(lambda: _carry_out(arguments, experiment), arguments)
+
+
+def _carry_out(arguments: Sequence[str], experiment: Experiment | None) -> int:
     try:
         if arguments[:1] == [evals.COMMAND] and experiment is None:
             return evals.run(arguments[1:])
         answer, as_json = _answer(list(arguments), experiment)
         print(json.dumps(answer.data, indent=2) if as_json else answer.text, flush=True)
-    except GdpoError as error:
-        if "--debug" in arguments:
-            traceback.print_exc()
-        print(complaint(error), file=sys.stderr)
-        return error.exit_code
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return EXIT_INTERRUPTED
     except BrokenPipeError:  # the reader, such as head, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except OSError as error:  # a place that is not ours, a file where a folder should be, a full disk
-        if "--debug" in arguments:
-            traceback.print_exc()
-        print(complaint(refusal(error)), file=sys.stderr)
-        return GdpoError.exit_code
     return answer.exit_code
 
 

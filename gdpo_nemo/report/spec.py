@@ -16,6 +16,15 @@ HELDOUT = "heldout"
 WEIGHTS_ROUNDING = 1e-6
 
 
+PLAIN_METRICS = ("frac_truncated", "entropy", "kl", "clip_fraction", "loss", "grad_norm")
+"""Keys of ``metrics.jsonl`` without a slash."""
+
+
+def is_metric(name: str) -> bool:
+    """Whether a curve's name is a key of ``metrics.jsonl``; else it is a reward, and its mean is drawn."""
+    return "/" in name or name in PLAIN_METRICS
+
+
 @dataclass(frozen=True)
 class Column:
     """One column of a table, computed from the samples of one benchmark.
@@ -143,7 +152,7 @@ class ReportSpec:
             started or is unfinished renders as "not run".
         base: run directory of the model that all arms start from, a row of its own.
         columns, claims, deviations: what to print and to judge.
-        curves: reward names, one panel each.
+        curves: names of rewards or keys of metrics, see ``is_metric``, one panel each.
         tradeoff: names of two columns (x, y) to draw against each other over arms that differ in a weight; or empty.
         labels: arm -> name in tables and legends; an arm without runs may be named here and in a claim.
         reward_ranges: reward -> (lowest, highest) value it can give; intervals are cut there and curves span it.

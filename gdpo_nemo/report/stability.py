@@ -21,6 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gdpo_nemo.files import csv_text
+from gdpo_nemo.report.spec import is_metric
 from gdpo_nemo.report.training import Training
 from gdpo_nemo.stats import Interval, wilson
 from gdpo_nemo.stats.strata import FloatArray
@@ -84,7 +85,7 @@ def measure(
         rewards: names, without those of other metrics.
         ranges: reward -> (lowest, highest); of a reward without one the range of all logged values.
     """
-    names = [reward for reward in rewards if "/" not in reward]
+    names = [reward for reward in rewards if not is_metric(reward)]
     widths = {reward: _width(reward, ranges, trainings.values()) for reward in names}
     found = []
     for arm in dict.fromkeys(arm for arm, _ in trainings):

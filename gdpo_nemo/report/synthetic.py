@@ -21,7 +21,7 @@ from gdpo_nemo.files import append_jsonl
 from gdpo_nemo.randomness import stream
 from gdpo_nemo.report.references import ReferenceTable
 from gdpo_nemo.report.samples import SYNTHETIC
-from gdpo_nemo.report.spec import Column, Exhibit
+from gdpo_nemo.report.spec import Column, Exhibit, is_metric
 from gdpo_nemo.report.table import BASE
 from gdpo_nemo.run_dir import RunDir
 from gdpo_nemo.stats.strata import FloatArray
@@ -163,7 +163,7 @@ def _metrics(rewards: Sequence[str], arm: str, seed: int, plan: Plan) -> list[di
     steps_T = np.arange(1, plan.steps + 1)
     rows: list[dict[str, Any]] = [{"step": int(step)} for step in steps_T]
     for name in rewards:
-        key = name if "/" in name else f"reward/{name}/mean"
+        key = name if is_metric(name) else f"reward/{name}/mean"
         values_T = 1 - np.exp(-3 * steps_T / plan.steps) + 0.05 * rng.standard_normal(plan.steps)
         for row, value in zip(rows, values_T.tolist(), strict=True):
             row[key] = value

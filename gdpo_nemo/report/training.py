@@ -10,6 +10,7 @@ import numpy as np
 
 from gdpo_nemo.errors import RunDirError, UnknownNameError
 from gdpo_nemo.report.samples import SYNTHETIC, run_name
+from gdpo_nemo.report.spec import is_metric
 from gdpo_nemo.run_dir import METRICS, RunDir
 from gdpo_nemo.stats.intervals import FloatArray
 
@@ -31,16 +32,16 @@ class Training:
     synthetic: bool = False
 
     def of(self, name: str) -> FloatArray:
-        """The mean of a reward over the batch of each step, or, for a name with a slash, the metric of that key.
+        """The mean of a reward over the batch of each step, or the metric of that key, see ``spec.is_metric``.
 
         Raises:
             UnknownNameError: the run logged no such reward or metric.
         """
-        key = name if "/" in name else f"reward/{name}/mean"
+        key = name if is_metric(name) else f"reward/{name}/mean"
         if key in self.metrics:
             return self.metrics[key]
         rewards = sorted({one.split("/")[1] for one in self.metrics if one.startswith("reward/")})
-        known, kind = (sorted(self.metrics), "metric") if "/" in name else (rewards, "reward")
+        known, kind = (sorted(self.metrics), "metric") if is_metric(name) else (rewards, "reward")
         raise UnknownNameError(f"{kind} in the metrics of {self.run}", name, known)
 
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from gdpo_nemo.errors import PrerequisiteError, RunDirError, UsageError
 from gdpo_nemo.files import csv_text
+from gdpo_nemo.report.spec import is_metric
 from gdpo_nemo.run_dir import differing_keys
 from gdpo_nemo.suite.grid import Selection
 
@@ -58,7 +59,7 @@ def read_learning_rates(selection: Selection, roots: Sequence[Path]) -> Learning
     from gdpo_nemo.report.stability import final_level
     from gdpo_nemo.report.training import read_training
 
-    rewards = [name for name in selection.experiment.curves if "/" not in name]
+    rewards = [name for name in selection.experiment.curves if not is_metric(name)]
     levels: dict[str, dict[float, dict[str, float]]] = {reward: {} for reward in rewards}
     first: dict[str, tuple[Path, Any]] = {}
     for root in (selection.out, *roots):

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from gdpo_nemo.report.spec import is_metric
 from gdpo_nemo.run_dir import RunDir, RunTree
 from gdpo_nemo.suite import exhibits
 from gdpo_nemo.suite.answer import Answer
@@ -17,7 +18,8 @@ from gdpo_nemo.terminal import listing, sentences, table
 
 def status(selection: Selection) -> Answer:
     """State, progress and last rewards of the warm-up and of every run."""
-    tree, rewards, runs = selection.tree, selection.experiment.curves, selection.covered()
+    tree, runs = selection.tree, selection.covered()
+    rewards = [name for name in selection.experiment.curves if not is_metric(name)]
     under_way = tree.is_locked()
     named = [("warm-up", base) for base in bases(runs.values())]
     named += [(f"{arm} seed{seed}", run) for (arm, seed), run in runs.items()]

@@ -110,6 +110,11 @@ def test_an_evaluation_that_cannot_be_read_is_named_and_the_other_run_is_in_the_
     assert "gdpo/seed0 (cannot be read)" in json.loads(call("report tool_calling --out runs --json")[1].out)["missing"]
 
 
+def test_status_has_a_column_for_each_reward_and_none_for_other_curves(call):
+    rows = json.loads(call("status math_length --out runs --json")[1].out)["runs"]
+    assert {tuple(row["rewards"]) for row in rows} == {("correct", "length")}
+
+
 class Run:
     def __init__(self, name, path):
         self.name, self.dir, self.total_steps = name, RunDir.claim(path, {}, {}), 4

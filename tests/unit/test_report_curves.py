@@ -174,14 +174,22 @@ def test_nothing_run_draws_empty_panels(tmp_path):
     assert legend(figure) == ["GDPO (not run)", "GRPO (not run)"]
 
 
-def test_a_metric_with_a_slash_has_a_panel_of_its_own(tmp_path):
+@pytest.mark.parametrize(
+    ("metric", "values", "words"),
+    [
+        ("length/max", [20, 17], ("longest response of the batch", "tokens")),
+        ("frac_truncated", [0.25, 0.5], ("responses cut off", "share of the batch")),
+        ("entropy", [0.5, 0.25], ("entropy", "value per step")),
+    ],
+)
+def test_a_metric_has_a_panel_of_its_own(metric, values, words, tmp_path):
     run = RunDir.claim(tmp_path / "gdpo" / "seed0", {"kind": "train"}, {})
-    for step, longest in ((1, 20), (2, 17)):
-        run.append_metrics({"step": step, "reward/format/mean": 0.5, "length/max": longest})
-    spec = make_spec(tmp_path, ("gdpo",), curves=("format", "length/max"))
+    for step, value in enumerate(values, start=1):
+        run.append_metrics({"step": step, "reward/format/mean": 0.5, metric: value})
+    spec = make_spec(tmp_path, ("gdpo",), curves=("format", metric))
     axes = panels(draw_curves(spec, read_curves(spec)))[1]
-    assert (axes.get_title(), axes.get_ylabel()) == ("longest response of the batch", "tokens")
-    assert thick(axes)[0].get_ydata().tolist() == [20, 17]
+    assert (axes.get_title(), axes.get_ylabel()) == words
+    assert thick(axes)[0].get_ydata().tolist() == values
 
 
 @pytest.mark.parametrize(("asked", "named"), [("fromat", "format"), ("length/mx", "length/max")])

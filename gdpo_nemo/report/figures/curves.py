@@ -3,8 +3,8 @@
 Thick line: median over the seeds, drawn as far as every seed got. Band: their inter-quartile range
 (linear interpolation, from two seeds on). Thin lines: the seeds. Nothing is smoothed.
 
-A curve is named by a reward (its mean over the batch of each step) or by a key of ``metrics.jsonl`` with a slash,
-such as ``length/max``, the longest response of the batch. Figures 1b, 4, 5 and 7 of arXiv 2601.05242.
+A curve is named by a reward (its mean over the batch of each step) or by a key of ``metrics.jsonl``, such as
+``length/max``, the longest response of the batch, or ``frac_truncated``. Figures 1b, 4, 5 and 7 of arXiv 2601.05242.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import numpy as np
 
 from gdpo_nemo.report.figures import style
 from gdpo_nemo.report.figures.tradeoff import split_arm
-from gdpo_nemo.report.spec import ReportSpec
+from gdpo_nemo.report.spec import ReportSpec, is_metric
 from gdpo_nemo.report.training import Training
 from gdpo_nemo.stats.intervals import FloatArray
 
@@ -37,8 +37,12 @@ LEGEND_ROW_IN = 0.21
 DASHES = ("--", "-.", ":")
 QUARTILES = (0.25, 0.5, 0.75)
 NOTE = "Thick line: median over seeds. Band: inter-quartile range. Thin lines: single seeds. Not smoothed."
-TITLES = {"length/max": "longest response of the batch", "length/mean": "mean response length"}
-UNITS = {"length/max": "tokens", "length/mean": "tokens"}
+TITLES = {
+    "length/max": "longest response of the batch",
+    "length/mean": "mean response length",
+    "frac_truncated": "responses cut off",
+}
+UNITS = {"length/max": "tokens", "length/mean": "tokens", "frac_truncated": "share of the batch"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,7 +63,7 @@ def title(name: str) -> str:
 
 def axis_label(name: str) -> str:
     """What the values of a panel are."""
-    return UNITS.get(name, "value per step") if "/" in name else "mean reward of the batch"
+    return UNITS.get(name, "value per step") if is_metric(name) else "mean reward of the batch"
 
 
 def curves_of(spec: ReportSpec, trainings: Mapping[tuple[str, int], Training]) -> list[Curve]:

@@ -79,7 +79,7 @@ def build_exhibit(exhibit: Exhibit, specs: Sequence[ReportSpec], out: Path, *, p
         case "groups":
             out.mkdir(parents=True, exist_ok=True)
             groups.write_groups(groups.all_counts(), out / exhibit.name)
-            return Report(f"{exhibit.title}\n{groups.NOTE}", [], [], None, {})
+            return Report(sentences([exhibit.title, groups.NOTE]), [], [], None, {})
 
 
 def build_table_report(specs: Sequence[ReportSpec], out: Path, *, page: bool = False) -> Report:

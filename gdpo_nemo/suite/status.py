@@ -107,4 +107,5 @@ def _listed(row: dict[str, Any]) -> str:
         ("runs", "; ".join(f"{run['finished']} of {run['runs']} finished in {run['path']}" for run in row["runs"])),
     ]
     shown = [[one["name"], one["state"], f"{one['title']}; needs {one['needs']}"] for one in row["exhibits"]]
-    return f"{row['name']}: {row['title']}\n{listing(pairs)}\n{table(shown, indent='    ')}"
+    head = sentences([f"{row['name']}: {row['title']}"])
+    return f"{head}\n{listing(pairs)}\n{table(shown, indent='    ')}"

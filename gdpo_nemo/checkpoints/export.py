@@ -42,7 +42,9 @@ class ExportOptions:
         metadata={"help": "how to start Python for NeMo RL's converter (default: uv run in its container, else this)"},
     )
     replace: bool = field(default=False, metadata={"help": "put the export in place of an earlier one in DIR"})
-    verify: bool = field(default=True, metadata={"help": "compare logits of one prompt; loads the model on the CPU"})
+    verify: bool = field(
+        default=True, metadata={"help": "do not compare the logits of one prompt, which loads the model on the CPU"}
+    )
 
 
 @dataclass(frozen=True)

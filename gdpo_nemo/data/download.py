@@ -22,6 +22,7 @@ from gdpo_nemo.errors import InputError, PrerequisiteError
 
 TIMEOUT_S = 60.0
 HUB, GITHUB, URL = "hub", "github", "url"
+INSTEAD = "`gdpo data fetch TASK --from DIR` takes files that you have already"
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,7 @@ def download(address: str, target: Path) -> None:
             shutil.copyfileobj(answer, handle)
             expected = answer.headers.get("Content-Length")
     except (OSError, ValueError) as error:
-        raise PrerequisiteError(f"cannot download {address}: {error}") from error
+        raise PrerequisiteError(f"cannot download {address}: {_why(error)}; {INSTEAD}") from error
     if expected is not None and target.stat().st_size != int(expected):
         raise PrerequisiteError(f"{address} broke off after {target.stat().st_size} of {expected} bytes; try again")
 
@@ -101,7 +102,12 @@ def _json(address: str) -> Any:
         with _open(address) as answer:
             return json.load(answer)
     except (OSError, ValueError) as error:
-        raise PrerequisiteError(f"cannot ask {address}: {error}") from error
+        raise PrerequisiteError(f"cannot ask {address}: {_why(error)}; {INSTEAD}") from error
+
+
+def _why(error: Exception) -> str:
+    reason = getattr(error, "reason", None)  # of a URLError: what the system said, without the words around it
+    return str(reason if isinstance(reason, OSError) else error)
 
 
 def _open(address: str) -> Any:

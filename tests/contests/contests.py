@@ -31,6 +31,7 @@ from gdpo_nemo.sandbox.opening import open_sandbox
 HERE = Path(__file__).parent
 BRIEF = Limits(cpu_s=0.25, budget_s=0.5)
 """For the programs that should time out; all others have the limits of the reward."""
+UNSEEN = "unseen"
 SOURCE = "sandbox/tests/datasets/samples/code_eval_code_contests.jsonl of github.com/bytedance/SandboxFusion"
 
 
@@ -45,6 +46,7 @@ class Program:
         verdict: how it fails; None for a right one.
         several: whether the problem accepts several answers.
         passed: tests that a right program passes as the file prints them, of how many; None for all of any number.
+        shows: an input and its answer that show a mistake which no test of the file does.
         also: a status that the file's inputs bring about in any program.
     """
 
@@ -56,6 +58,7 @@ class Program:
     several: bool = False
     passed: tuple[int, int] | None = None
     also: str | None = None
+    shows: tuple[str, str] | None = None
 
 
 def programs() -> Iterator[Program]:
@@ -72,7 +75,8 @@ def programs() -> Iterator[Program]:
                 source = right.replace(old, new)
             else:
                 source = (HERE / "programs" / fault["program"]).read_text("utf-8")
-            yield Program(problem["id"], problem["name"], mistake, source, fault["verdict"], **known)
+            shows = tuple(fault["shows"]) if fault["verdict"] == UNSEEN else None
+            yield Program(problem["id"], problem["name"], mistake, source, fault["verdict"], shows=shows, **known)
 
 
 def judge(path: Path, mode: str = AUTO) -> list[dict]:
@@ -100,7 +104,7 @@ def _row(program, verdict, valid):
     if verdict.failure:
         raise SandboxError(f"{program.problem}: {verdict.failure}")
     statuses, num_tests = Counter(verdict.statuses), len(verdict.statuses)
-    expected, seen = {program.verdict, program.also} - {None}, set(statuses) - {OK}
+    expected, seen = {program.verdict, program.also} - {None, UNSEEN}, set(statuses) - {OK}
     if program.several:  # another right answer than the file's is "wrong" to a comparison
         expected, seen = expected - {WRONG}, seen - {WRONG}
     holds = seen == expected and verdict.bug == (not FAULTS.isdisjoint(expected))

@@ -7,6 +7,8 @@ import checkers
 import contests
 import pytest
 
+from gdpo_nemo.rewards.code import judge
+
 SHORT = Path(__file__).resolve().parents[1] / "data" / "code_contests.jsonl"
 
 
@@ -15,7 +17,17 @@ def test_every_label_holds():
     assert [row for row in rows if not row["holds"]] == []
     labels = [row["label"] for row in rows]
     assert labels.count("right") == len(SHORT.read_text().splitlines()) == 14
-    assert set(labels) == {"right", "wrong", "error", "memory", "timeout", "compile_error"}
+    assert set(labels) == {"right", "wrong", "error", "memory", "timeout", "compile_error", "unseen"}
+
+
+def test_mistakes_that_no_test_of_the_file_shows_are_mistakes():
+    right = {program.id: program for program in contests.programs() if program.mistake is None}
+    unseen = [program for program in contests.programs() if program.shows]
+    assert len(unseen) == 2
+    for program in unseen:
+        tests = {"inputs": [program.shows[0]], "outputs": [program.shows[1]]}
+        assert judge(right[program.id].source, tests).statuses == ("ok",)
+        assert judge(program.source, tests).statuses == ("wrong",)
 
 
 @pytest.mark.parametrize(

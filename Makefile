@@ -17,7 +17,7 @@ READY := .venv/.complete
 RUN := .venv/bin/python
 PYTEST := $(RUN) -m pytest -n $(JOBS)
 
-.PHONY: help demo test test-slow test-megatron test-nemo test-vllm test-bfcl check bench lock clean
+.PHONY: help demo test test-slow test-megatron test-nemo test-vllm test-bfcl test-contests check bench lock clean
 
 help:
 	@echo "Needs: Python 3.11, 3.12 or 3.13 with its venv module, and make. Each target sets up .venv when it must."
@@ -29,6 +29,7 @@ help:
 	@echo "  make test-nemo  NEMO_RL_PATH=a[:b]: on NeMo RL's own code, in these checkouts; records what was verified"
 	@echo "  make test-vllm  evaluation against a real vLLM server on the CPU (3.4 GB in build/venv-vllm)"
 	@echo "  make test-bfcl  BFCL scores against the official \`bfcl evaluate\` of both releases (500 MB in build/)"
+	@echo "  make test-contests CONTESTS=file: programs for 20 CodeContests problems, right and faulty, in every isolation"
 	@echo "  make check      ruff, mypy, and the layering of the modules"
 	@echo "  make bench      time the parts that can become slow (tests/bench)"
 	@echo "  make lock       resolve requirements.lock from pyproject.toml (UPGRADE=1: to the newest versions)"
@@ -100,6 +101,9 @@ $(SMOLLM2)/.complete: $(READY)
 
 test-bfcl: $(BFCL) $(SMOLLM2)/.complete
 	PYTHONPATH="$(CURDIR)/$(SMOLLM2)" $(RUN) -m pytest -m bfcl tests/bfcl
+
+test-contests: $(READY)
+	$(RUN) tests/contests/contests.py $(CONTESTS)
 
 check: $(READY)
 	$(RUN) -m ruff check .

@@ -22,6 +22,7 @@ from gdpo_nemo.run_dir import RunDir
 from gdpo_nemo.suite.answer import Answer
 from gdpo_nemo.suite.cluster_targets import Request, Target, compose
 from gdpo_nemo.suite.programs import all_programs
+from gdpo_nemo.suite.status import with_damage
 from gdpo_nemo.terminal import table
 
 REHEARSAL_STEPS = 3
@@ -100,15 +101,20 @@ def status(options: argparse.Namespace, request: Request) -> Answer:
         tree = target.tree(_out(options))
         states = {row["name"]: row for row in launch.states(tree)}
         for job in _jobs(target, options, launch.LocalOptions()):
-            row = states.get(f"{job.name} train", {})
-            state = "finished" if job.is_trained else str(row.get("state", "not submitted")).lower()
-            if (halted := job.dir.halted_by()) and state != "running":
-                state = f"stopped by {halted['rule']}"
-            rows.append(
-                {"model": target.model, "run": job.name, "state": state, "step": job.step, "job": row.get("id")}
-            )
-            lines.append([target.model, job.name, state, f"step {job.step} of {job.total_steps}"])
-    return Answer(table(lines), rows)
+            row = {"model": target.model} | _row(job, states.get(f"{job.name} train", {}))
+            rows.append(row)
+            lines.append([target.model, job.name, row["state"], f"step {job.step} of {job.total_steps}"])
+    return with_damage(table(lines), rows, rows)
+
+
+def _row(job: launch.TrainingJob, submitted: Mapping[str, Any]) -> dict[str, Any]:
+    row = {"run": job.name, "step": job.step, "job": submitted.get("id")}
+    if text := job.dir.damage():  # the others are shown all the same
+        return row | {"state": "unreadable", "error": text}
+    state = "finished" if job.is_trained else str(submitted.get("state", "not submitted")).lower()
+    if (halted := job.dir.halted_by()) and state != "running":
+        state = f"stopped by {halted['rule']}"
+    return row | {"state": state}
 
 
 def checkpoint(options: argparse.Namespace, request: Request) -> Answer:

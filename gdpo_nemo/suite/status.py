@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,11 +31,14 @@ def status(selection: Selection) -> Answer:
         alarms = f"{len(row['alarms'])} alarms: gdpo monitor RUN" if row["alarms"] else ""
         lines.append([row["name"], row["state"], steps, *means, row["rewards_from"], alarms])
     text = f"{tree.path}{', under way' if under_way else ''}\n{table(lines)}"
-    if unreadable := [row["error"] for row in rows if "error" in row]:
-        text += f"\n{sentences(unreadable, '  ')}"
-    return Answer(
-        text, {"path": str(tree.path), "under_way": under_way, "runs": rows}, exit_code=1 if unreadable else 0
-    )
+    return with_damage(text, {"path": str(tree.path), "under_way": under_way, "runs": rows}, rows)
+
+
+def with_damage(text: str, data: Any, rows: Sequence[Mapping[str, Any]]) -> Answer:
+    """What a status shows, and below it the ``error`` of each row that has one; the exit code is 1 then."""
+    unreadable = [row["error"] for row in rows if "error" in row]
+    lines = [text, *([sentences(unreadable, "  ")] if unreadable else [])]
+    return Answer("\n".join(lines), data, exit_code=1 if unreadable else 0)
 
 
 def _row(name: str, run: RunDir, under_way: bool, rewards: Sequence[str]) -> dict[str, Any]:

@@ -42,9 +42,8 @@ def to_text(table: Table) -> str:
         at += len(block.rows)
     blocks = [SYNTHETIC] if table.synthetic else []
     blocks += [table.title]
-    blocks += _text_list(POWER, table.power)
     blocks += ["\n".join([*body, rule]), textwrap.fill(_caption(table, "*"), columns())]
-    blocks += _text_list(CLAIMS, table.claims)
+    blocks += _text_list(CLAIMS, table.claims) + _text_list(POWER, table.power)
     blocks += _text_list(MISSING, table.missing)
     blocks += _text_list(DEVIATIONS, [f"{name}: {text}" for name, text in table.deviations])
     return "\n\n".join(blocks) + "\n"
@@ -54,7 +53,7 @@ def to_markdown(table: Table) -> str:
     """For a README or a model card."""
     words = grid(table)
     blocks = [f"**{_markdown(SYNTHETIC)}**"] if table.synthetic else []
-    blocks += [f"# {_markdown(table.title)}", *_markdown_list(POWER, table.power)]
+    blocks += [f"# {_markdown(table.title)}"]
     for block in words.blocks:
         blocks += [f"### {_markdown(block.name)}"] if block.name else []
         lines = [_markdown_row(words.headings), "|" + "".join(_markdown_rule(words, i) for i in _columns(words))]
@@ -64,7 +63,8 @@ def to_markdown(table: Table) -> str:
         ]
         blocks.append("\n".join(lines))
     blocks.append(_markdown(_caption(table, "Bold")))
-    blocks += _markdown_list(CLAIMS, table.claims) + _markdown_list(MISSING, table.missing)
+    for title, items in ((CLAIMS, table.claims), (POWER, table.power), (MISSING, table.missing)):
+        blocks += _markdown_list(title, items)
     if table.deviations:
         notes = [f"{i}. {_markdown(name)}: {_markdown(text)}" for i, (name, text) in enumerate(table.deviations, 1)]
         blocks += [f"## {DEVIATIONS}", "\n".join(notes)]
@@ -91,7 +91,7 @@ def to_latex(table: Table) -> str:
         lines += [f"\\multicolumn{{{num_columns}}}{{l}}{{\\textit{{{_latex(block.name)}}}}} \\\\"] if block.name else []
         lines += [_latex_row(map(_latex_cell, row)) for row in block.rows]
     lines += ["\\bottomrule", "\\end{tabular}"]
-    for title, items in ((POWER, table.power), (CLAIMS, table.claims if table.against_paper else ())):
+    for title, items in ((CLAIMS, table.claims if table.against_paper else ()), (POWER, table.power)):
         lines += [f"\\par\\footnotesize {title}: {_latex('; '.join(items))}."] if items else []
     if table.missing:
         lines.append(f"\\par\\footnotesize {MISSING}: {_latex('; '.join(table.missing))}.")
@@ -105,7 +105,7 @@ def to_html(table: Table) -> str:
     words = grid(table)
     parts = ['<!doctype html>\n<html lang="en">\n<meta charset="utf-8">', f"<title>{html.escape(table.title)}</title>"]
     parts += [f"<p><strong>{html.escape(SYNTHETIC)}</strong></p>"] if table.synthetic else []
-    parts += [f"<h1>{html.escape(table.title)}</h1>", *_html_list(POWER, table.power), "<table>", "<thead><tr>"]
+    parts += [f"<h1>{html.escape(table.title)}</h1>", "<table>", "<thead><tr>"]
     parts += [f'<th scope="col">{html.escape(word)}</th>' for word in words.headings]
     parts.append("</tr></thead>")
     for block in words.blocks:
@@ -120,7 +120,8 @@ def to_html(table: Table) -> str:
             parts.append(f"<tr>{''.join(labels + cells)}</tr>")
         parts.append("</tbody>")
     parts += ["</table>", f"<p>{html.escape(_caption(table, 'Bold'))}</p>"]
-    parts += _html_list(CLAIMS, table.claims) + _html_list(MISSING, table.missing)
+    for title, items in ((CLAIMS, table.claims), (POWER, table.power), (MISSING, table.missing)):
+        parts += _html_list(title, items)
     parts += _html_list(DEVIATIONS, [f"{name}: {text}" for name, text in table.deviations])
     return "\n".join([*parts, "</html>", ""])
 

@@ -54,7 +54,7 @@ class Table:
         claims: one line per verdict.
         missing: runs without a result, one line per arm and reason.
         deviations: known differences from the paper.
-        power: what the runs can and cannot tell, one line per claim; stands first.
+        power: what the runs can and cannot tell, one line per claim; stands below the claims.
         synthetic: whether the runs were made up; every rendering says so.
         against_paper: whether it has the paper's numbers: a line per cell, with paper, ours, interval, n and verdict.
     """

@@ -8,6 +8,7 @@ import pytest
 from planted_runs import cells, make_spec, write_all
 
 from gdpo_nemo.report.builder import build
+from gdpo_nemo.report.spec import Claim
 from gdpo_nemo.run_dir import RunDir
 
 
@@ -36,6 +37,15 @@ def test_renderings_agree(root, tmp_path):
         printed = f"{numbers[0]} [{numbers[1]}, {numbers[2]}]"
         assert printed in report.text and printed in markdown, arm
         assert printed.replace("-", "$-$") in latex
+
+
+def test_the_table_comes_first_then_the_claims_then_what_the_runs_can_tell(root, tmp_path):
+    report = build(make_spec(root, claims=(Claim("strong", ">", "weak", on="format"),)), tmp_path)
+    mean = f"{float(cells(tmp_path)['strong', 'format']['value']):.1f} ["
+    written = [(tmp_path / f"table.{suffix}").read_text("utf-8") for suffix in ("md", "html")]
+    for text in (report.text, *written):
+        numbers, claims, power = (text.index(words) for words in (mean, "Claims", "What these runs can tell"))
+        assert numbers < claims < power
 
 
 def test_embedded_numbers_never_stand_beside_the_papers(root, tmp_path):

@@ -81,6 +81,12 @@ class RunDirError(GdpoError, RuntimeError):
     """A run directory cannot be used as asked."""
 
 
+class NotARunError(RunDirError):
+    """A folder that was named as a run is none."""
+
+    exit_code = 2
+
+
 class OutsideBandError(GdpoError, AssertionError):
     """A reproduction ran, and its outcome is not the expected one."""
 

@@ -25,7 +25,7 @@ from typing import Any
 
 import yaml
 
-from gdpo_nemo.errors import RunDirError
+from gdpo_nemo.errors import NotARunError, RunDirError
 from gdpo_nemo.files import (
     append_jsonl,
     hold,
@@ -91,13 +91,14 @@ class RunDir:
         """The resolved configuration the directory was made for.
 
         Raises:
-            RunDirError: there is none, or it cannot be read.
+            NotARunError: there is none.
+            RunDirError: it cannot be read.
         """
         try:
             data = yaml.safe_load(self._config_path.read_text("utf-8"))
         except FileNotFoundError as error:
             missing = f"it has no {self._config_path.name}; `gdpo list` shows where runs are"
-            raise RunDirError(f"{self.path} is not a run directory: {missing}") from error
+            raise NotARunError(f"{self.path} is not a run directory: {missing}") from error
         except (yaml.YAMLError, UnicodeDecodeError) as error:
             raise RunDirError(f"{self._config_path} cannot be read: {error}") from error
         if not isinstance(data, dict):

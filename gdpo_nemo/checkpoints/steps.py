@@ -24,7 +24,7 @@ from typing import Any
 
 import yaml
 
-from gdpo_nemo.errors import InputError, PrerequisiteError, RunDirError
+from gdpo_nemo.errors import InputError, NotARunError, PrerequisiteError, RunDirError
 
 LATEST, BEST = "latest", "best"
 MEGATRON, DCP, HUGGING_FACE = "Megatron", "DCP", "Hugging Face"
@@ -106,6 +106,7 @@ def find(name: str) -> Checkpoint:
 
     Raises:
         InputError: STEP is something else, or goes with ``step_<N>``.
+        NotARunError: RUN is no folder, or a run of the embedded backend.
         RunDirError: there is no such checkpoint; the message names those that there are.
     """
     run, at, wanted = name.rpartition("@")
@@ -120,7 +121,7 @@ def find(name: str) -> Checkpoint:
         return Checkpoint(folder, number)
     found = steps(folder)
     if not found:
-        raise RunDirError(_nothing_in(folder))
+        raise _nothing_in(folder)
     if wanted in ("", LATEST):
         return found[-1]
     if wanted == BEST:
@@ -175,15 +176,15 @@ def _info(checkpoint: Checkpoint) -> dict[str, Any]:
     return info if isinstance(info, dict) else {}
 
 
-def _nothing_in(folder: Path) -> str:
+def _nothing_in(folder: Path) -> RunDirError:
     if not folder.is_dir():
-        return f"no folder {folder}"
+        return NotARunError(f"no folder {folder}")
     if any(folder.glob("checkpoints/step[0-9]*")):
-        return (
+        return NotARunError(
             f"{folder} is a run of the embedded backend; its checkpoints/step<N> are in Hugging Face format already, "
             "next to the optimiser's state"
         )
-    return f"no checkpoint in {folder}: it has no step_<N>, nor has its folder checkpoints/"
+    return RunDirError(f"no checkpoint in {folder}: it has no step_<N>, nor has its folder checkpoints/")
 
 
 def _listed(found: list[Checkpoint]) -> str:

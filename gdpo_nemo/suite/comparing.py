@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from gdpo_nemo.errors import UsageError
 from gdpo_nemo.run_dir import RunDir, differing_keys
 from gdpo_nemo.suite.answer import Answer
 from gdpo_nemo.terminal import table
@@ -26,7 +25,7 @@ def answer(options: argparse.Namespace) -> Answer:
     """Compare two runs.
 
     Raises:
-        UsageError: a path is not a run directory.
+        NotARunError: a path is not a run directory.
     """
     return diff(options.left, options.right)
 
@@ -35,7 +34,7 @@ def diff(left: Path, right: Path) -> Answer:
     """Every dotted key with two values, by part: configuration, provenance, result.
 
     Raises:
-        UsageError: a path is not a run directory.
+        NotARunError: a path is not a run directory.
     """
     sides = [_parts(path) for path in (left, right)]
     data: dict[str, Any] = {"left": str(left), "right": str(right)}
@@ -51,8 +50,6 @@ def diff(left: Path, right: Path) -> Answer:
 
 def _parts(path: Path) -> Mapping[str, Any]:
     run = RunDir(path)
-    if not run.exists():
-        raise UsageError(f"{path} is not a run directory: it has no configuration; `gdpo list` shows where runs are")
     return {"config": run.config(), "provenance": run.provenance(), "result": run.result() or {}}
 
 

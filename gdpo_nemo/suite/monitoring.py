@@ -10,7 +10,7 @@ from pathlib import Path
 
 from gdpo_nemo.arguments import positive
 from gdpo_nemo.config import GdpoConfig, validate
-from gdpo_nemo.errors import RunDirError
+from gdpo_nemo.errors import RunDirError, UsageError
 from gdpo_nemo.health.following import accept, action, describe, log_for, selected
 from gdpo_nemo.health.monitor import DEFAULT, RULES, Alarm, alarms, last_healthy
 from gdpo_nemo.health.rules import Series
@@ -40,7 +40,8 @@ def answer(options: argparse.Namespace) -> Answer:
     """Look at a run; exit code 1 when an alarm that nobody has accepted asks to stop it or to go back to a checkpoint.
 
     Raises:
-        RunDirError: not a run directory, or ``--accept`` and no alarm has stopped it.
+        NotARunError, UsageError: not a run directory, or one of a warm-up.
+        RunDirError: ``--accept`` and no alarm has stopped it.
         UnknownNameError: an alarm or metric that there is not.
     """
     run = RunDir(options.run)
@@ -96,7 +97,7 @@ def _goes_on(run: RunDir, state: str) -> bool:
 def _gdpo(run: RunDir) -> GdpoConfig:
     config = run.config()
     if config.get("kind") == "warmup":
-        raise RunDirError(f"{run.path} is a warm-up, which has no rewards to follow; name a run .../<arm>/seed<N>")
+        raise UsageError(f"{run.path} is a warm-up, which has no rewards to follow; name a run .../<arm>/seed<N>")
     return validate(GdpoConfig, config.get("gdpo") or {}, origin=f"gdpo of {run.path}")
 
 

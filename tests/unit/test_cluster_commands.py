@@ -123,6 +123,22 @@ def test_status_names_the_alarm_that_stopped_a_run(call, tmp_path):
     assert json.loads(call(*line)[1])[0]["state"] == "not submitted"
 
 
+@pytest.mark.parametrize(
+    ("file", "what"), [("logs/alarms.jsonl", "holds a row without 'action'"), ("result.json", "result.json is corrupt")]
+)
+def test_status_names_a_run_that_cannot_be_read_and_shows_the_others(file, what, call, tmp_path):
+    line = ("status", "tool_calling", "--scale", "paper", *MODEL, "--arms", "gdpo", "--seeds", "0-1")
+    arm = tmp_path / "runs" / "tool_calling" / "paper" / "qwen2.5-7b-instruct" / "gdpo"
+    RunDir.claim(arm / "seed0", {}, {})
+    (arm / "seed0" / file).write_text('{"rule": "kl"}\n' if file.endswith("l") else '{"steps": ')
+    RunDir.claim(arm / "seed1", {}, {}).finish({})
+    code, out, _ = call(*line)
+    assert code == 1 and what in " ".join(out.split()) and "start the run again" in " ".join(out.split())
+    code, out, _ = call(*line, "--json")
+    broken, whole = json.loads(out)
+    assert (code, broken["state"], whole["state"]) == (1, "unreadable", "finished") and what in broken["error"]
+
+
 def test_status_of_the_matrix_before_anything_ran(call):
     code, out, _ = call("status", "tool_calling", "--scale", "paper", *MODEL, "--arms", "gdpo", "--json")
     rows = json.loads(out)
@@ -144,7 +160,7 @@ def test_an_unknown_model_or_cluster_has_a_nearest(call):
 
 def test_checkpoint_export_of_nothing(call):
     code, _, error = call("checkpoint", "export", "runs/x@latest", "--to", "export")
-    assert code == 1 and "no folder" in error
+    assert code == 2 and "no folder" in error
 
 
 def test_launch_can_go_on_to_the_benchmarks_and_the_report(call, checkout, tmp_path):

@@ -43,7 +43,7 @@ def test_a_wrong_command_line_is_a_usage_error(arguments, capsys):
 
 
 def test_a_folder_that_is_no_run_is_refused(tmp_path, capsys):
-    assert main([str(tmp_path)]) == 1
+    assert main([str(tmp_path)]) == 2
     assert "is not a run directory" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 

@@ -145,8 +145,11 @@ def test_the_command_names_the_last_healthy_checkpoint_and_its_exit_code_tells(r
     assert data["last_healthy_checkpoint"].endswith("checkpoints/step20") and data["steps"] == STEPS
     assert execute(["monitor", str(run.path), "--alarms", "dominance"]) == 0
     assert "no alarm" in capsys.readouterr().out
-    assert execute(["monitor", str(run.path / "nowhere")]) == 1
+    assert execute(["monitor", str(run.path / "nowhere")]) == 2
     assert "not a run directory" in capsys.readouterr().err
+    RunDir.claim(run.path.parent / "base" / "abc", {"kind": "warmup"}, {})
+    assert execute(["monitor", str(run.path.parent / "base" / "abc")]) == 2
+    assert "is a warm-up, which has no rewards to follow" in capsys.readouterr().err
 
 
 def test_checkpoints_of_nemo_rl_are_found_as_well(tmp_path):

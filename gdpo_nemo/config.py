@@ -9,7 +9,7 @@ import hashlib
 import json
 import warnings
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -134,6 +134,8 @@ class PreferenceConfig(Strict):
 
 class GdpoConfig(Strict):
     """The ``gdpo:`` block: how named rewards become one advantage per rollout. Shared by all backends."""
+
+    stands_under: ClassVar[str] = "gdpo"
 
     task: str | None = Field(default=None, description="a built-in task; None: own rewards only")
     task_options: dict[str, Any] = Field(default={})

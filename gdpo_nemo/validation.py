@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import is_dataclass
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, ClassVar, TypeVar, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Tag, ValidationError, field_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
@@ -17,8 +17,13 @@ TAG = "choice:"
 
 
 class Strict(BaseModel):
-    """Base of every block: frozen; an unknown key is an error, and so is true or false in the place of a number."""
+    """Base of every block: frozen; an unknown key is an error, and so is true or false in the place of a number.
 
+    Attributes:
+        stands_under: the key of a configuration that the block is found under, wherever it is validated by itself.
+    """
+
+    stands_under: ClassVar[str] = ""
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     @field_validator("*", mode="wrap")
@@ -64,7 +69,8 @@ def validate(model: type[ConfigT], data: Mapping[str, Any], origin: str = "confi
 
 def _explain(model: type[BaseModel], item: Any) -> str:
     tagged = [str(part) for part in item["loc"]]
-    location = [part for part in tagged if not part.startswith(TAG)]
+    above = getattr(model, "stands_under", "")
+    location = [*([above] if above else []), *(part for part in tagged if not part.startswith(TAG))]
     key = ".".join(location)
     if item["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
         siblings = _keys_at(model, tagged[:-1])
@@ -72,7 +78,7 @@ def _explain(model: type[BaseModel], item: Any) -> str:
         parent = ".".join(location[:-1])
         hint = f" Did you mean {'.'.join([*location[:-1], near[0]])!r}?" if near else ""
         return f"unknown key {key!r}.{hint} Known under {parent or 'the top level'!r}: {', '.join(siblings)}."
-    return f"{key}: {item['msg']} (got {item['input']!r})" if key else str(item["msg"])
+    return f"{key}: {item['msg']} (got {item['input']!r})" if tagged else str(item["msg"])
 
 
 def _keys_at(model: Any, location: Sequence[str]) -> list[str]:

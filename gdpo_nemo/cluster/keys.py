@@ -50,10 +50,13 @@ def _faults(section: Mapping[str, Any], path: str, pattern: str, known: Mapping[
         if name in below or "*" in below:
             yield from _value_faults(value, key, f"{pattern}.{name if name in below else '*'}".lstrip("."), known)
         else:
-            near = difflib.get_close_matches(str(name), below, n=1)
+            near = difflib.get_close_matches(str(name), below if path else (*below, "gdpo"), n=1)
             hint = f" Did you mean {f'{path}.{near[0]}'.lstrip('.')!r}?" if near else ""
-            listing = "" if near or len(below) > SHOWN else f" Known there: {', '.join(sorted(below))}."
-            yield f"unknown key {key!r}.{hint}{listing}"
+            if near or path:
+                listing = "" if near or len(below) > SHOWN else f" Known there: {', '.join(sorted(below))}."
+                yield f"unknown key {key!r}.{hint}{listing}"
+            else:
+                yield f"cannot set {key!r} here; configuration keys start with one of gdpo, {', '.join(sorted(below))}"
     for name in below:
         if name not in section and known[f"{pattern}.{name}".lstrip(".")].required:
             yield f"{f'{path}.{name}'.lstrip('.')!r} is missing; NeMo RL has no default for it"

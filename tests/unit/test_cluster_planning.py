@@ -101,7 +101,7 @@ def test_what_is_about_a_cluster():
         (["--cluster", "5n8g"], "unknown cluster in"),
         (["--gpu", "h10"], "unknown GPU 'h10'. Did you mean 'h100'"),
         (["--arms", "gdpoo"], "unknown arm of tool_calling 'gdpoo'. Did you mean 'gdpo'"),
-        (["gdpo.rewards.format.wieght=2"], "Did you mean 'rewards.format.weight'"),
+        (["gdpo.rewards.format.wieght=2"], "Did you mean 'gdpo.rewards.format.weight'"),
         (["gdpo.rewards.lenght.weight=1"], "unknown reward"),
         (["policy.megatron_cfg.tensor_paralel=2"], "unknown key 'policy.megatron_cfg.tensor_paralel'"),
     ],

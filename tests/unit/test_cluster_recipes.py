@@ -62,6 +62,8 @@ def test_an_override_marker_replaces_a_section():
         ("policy.megatron_cfg.tensor_paralel_size=2", "Did you mean 'policy.megatron_cfg.tensor_model_parallel_size'"),
         ("grpo.foo=1", "unknown key 'grpo.foo'. Known there: adv_estimator"),
         ("loss_fn.ratio_clip_mim=0.1", "Did you mean 'loss_fn.ratio_clip_min'"),
+        ("bad.key=1", "cannot set 'bad' here; configuration keys start with one of gdpo, checkpointing, cluster,"),
+        ("gdop.method=grpo", "unknown key 'gdop'. Did you mean 'gdpo'"),
         ("polcy.model_name=x", "unknown key 'polcy'. Did you mean 'policy'"),
         ("policy.megatron_cfg.optimizer.learning_rate=1", "unknown key 'policy.megatron_cfg.optimizer.learning_rate'"),
         ("cluster.nodes=4", "unknown key 'cluster.nodes'. Did you mean 'cluster.num_nodes'"),
@@ -101,7 +103,7 @@ def test_what_is_free_form_upstream_is_free_here(override):
 def test_a_run_needs_a_method():
     with pytest.raises(ConfigError, match=r"no gdpo: block .*configs/tool_calling/gdpo.yaml"):
         load_cluster_run([CONFIGS / "cluster" / "1n8g.yaml"])
-    with pytest.raises(ConfigError, match="unknown key 'metod'"):
+    with pytest.raises(ConfigError, match=r"Did you mean 'gdpo\.method'. Known under 'gdpo'"):
         load_cluster_run(TOOL_CALLING, ["gdpo.metod=grpo"])
 
 

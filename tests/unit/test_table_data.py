@@ -9,10 +9,10 @@ import sys
 import numpy as np
 import pytest
 
-from gdpo_nemo.config import ConfigError, GdpoConfig, RunConfig, validate
+from gdpo_nemo.config import GdpoConfig, RunConfig, validate
 from gdpo_nemo.data.table import TableFile, read_table, to_rows
 from gdpo_nemo.data.tool_world import ToolWorld
-from gdpo_nemo.errors import InputError, PrerequisiteError, UnknownNameError
+from gdpo_nemo.errors import ConfigError, InputError, PrerequisiteError, UnknownNameError
 from gdpo_nemo.prompts.template import PromptTemplate
 from gdpo_nemo.prompts.tool_calling import build_prompt
 from gdpo_nemo.source import TableSource, WorldSource, row_source, settle
@@ -291,9 +291,9 @@ def test_the_held_out_rows_may_not_be_the_training_rows(config, tmp_path):
 @pytest.mark.parametrize(
     ("changed", "words"),
     [
-        ({"trian": {}}, "unknown key 'data.trian'. Did you mean 'data.train'?"),
-        ({"train": {"file": "a.jsonl"}}, "unknown key 'data.train.file'"),
-        ({"prompt": {"usr": "x"}}, "'data.prompt.user'?"),
+        ({"trian": {}}, "unknown key 'gdpo.data.trian'. Did you mean 'gdpo.data.train'?"),
+        ({"train": {"file": "a.jsonl"}}, "unknown key 'gdpo.data.train.file'"),
+        ({"prompt": {"usr": "x"}}, "'gdpo.data.prompt.user'?"),
         ({"train": {"hf": "a/b"}}, "needs a split"),
     ],
 )

@@ -14,6 +14,7 @@ import torch
 from gdpo_nemo.errors import GdpoError, PrerequisiteError, RunDirError
 
 HUB_TIMEOUT = 10.0  # seconds
+SAID_WHILE_LOADING = ("is_local", "local_files_only")  # what transformers adds to a tokenizer that it reads
 
 
 def load_pretrained(name: str) -> tuple[Any, Any]:
@@ -113,6 +114,8 @@ def reading(checkpoint: Path | None) -> Iterator[None]:
 
 
 def save(model: Any, tokenizer: Any, folder: Path) -> None:
-    """Write model and tokenizer in Hugging Face format."""
+    """Write model and tokenizer in Hugging Face format; the same bytes for a model that was read from such a folder."""
     model.save_pretrained(folder)
+    for name in SAID_WHILE_LOADING:
+        tokenizer.init_kwargs.pop(name, None)
     tokenizer.save_pretrained(folder)

@@ -125,6 +125,15 @@ def test_a_model_survives_save_and_load(tmp_path):
     assert_same_weights(load_saved(tmp_path)[0], model)
 
 
+def test_what_was_read_from_a_checkpoint_is_saved_as_the_same_bytes(configure, tmp_path):
+    save(*load(configure().embedded), tmp_path / "once")
+    save(*load_saved(tmp_path / "once"), tmp_path / "again")
+    files = sorted(path.name for path in (tmp_path / "once").iterdir())
+    assert "tokenizer_config.json" in files and files == sorted(path.name for path in (tmp_path / "again").iterdir())
+    for name in files:
+        assert (tmp_path / "once" / name).read_bytes() == (tmp_path / "again" / name).read_bytes(), name
+
+
 def test_load_prefers_the_checkpoint_and_gives_the_configured_precision(configure, tmp_path):
     tokenizer = build_tokenizer(WORLDS[0])
     model = build_tiny(SIZE, len(tokenizer), seed=5)

@@ -12,7 +12,7 @@ import torch
 import yaml
 from torch.testing import assert_close
 
-from gdpo_nemo.backends.embedded.preference import update, with_anchors
+from gdpo_nemo.backends.embedded.preference import gold_answers, update, with_anchors
 from gdpo_nemo.backends.embedded.train import new_optimizer, train_step
 from gdpo_nemo.config import GdpoConfig, PreferenceConfig
 from gdpo_nemo.errors import ConfigError, InputError
@@ -163,6 +163,16 @@ def test_an_anchor_has_the_log_probability_of_its_text(loaded, samples, rows):
             assert_close(after[16 + p].sum(), expected, rtol=1e-4, atol=1e-4)
             assert anchors[p] == Rollout(row.id, 4, row.gold, len(said) - 1)
     assert_close(after[:16, : before.shape[1]], before, rtol=1e-4, atol=1e-4)
+
+
+def test_what_anchors_say_is_drawn_by_seed_and_step(rows, configure):
+    said = {
+        (seed, step): tuple(gold_answers(configure(PREFERENCE, f"seed={seed}"), rows * 10, step))
+        for seed in (0, 1)
+        for step in (1, 2)
+    }
+    assert len(set(said.values())) == 4
+    assert tuple(gold_answers(configure(PREFERENCE, "seed=1"), rows * 10, 2)) == said[1, 2]
 
 
 # ---- whole steps

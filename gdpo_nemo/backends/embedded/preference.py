@@ -54,7 +54,7 @@ def learn(
     metrics["entropy"] = (samples.entropy_B_R * token_weights(samples.response_B_R, "token_mean")).sum().item()
     anchor_B = torch.zeros(len(vectors), dtype=torch.bool)
     if config.gdpo.preference.anchors == "gold":
-        samples, anchors = with_anchors(samples, tokenizer, rows, _gold(config, rows, step))
+        samples, anchors = with_anchors(samples, tokenizer, rows, gold_answers(config, rows, step))
         graded = method.score(rows, anchors)
         check_rewards(graded, anchors)
         rewards_B_K = torch.cat([rewards_B_K, method.matrix(graded)])
@@ -132,8 +132,8 @@ def with_anchors(
     return everything, anchors
 
 
-def _gold(config: RunConfig, rows: Sequence[Row], step: int) -> list[str]:
-    """What the warm-up shows as clean: the gold answer of a row of one's own, or the world's demonstration."""
+def gold_answers(config: RunConfig, rows: Sequence[Row], step: int) -> list[str]:
+    """One anchor per row, which the warm-up shows as clean: the gold of a row of one's own, or a demonstration."""
     if config.gdpo.data is not None:
         return [row.gold for row in rows]
     rng = stream(config.seed, "anchors", step)

@@ -113,9 +113,9 @@ def build_table_report(specs: Sequence[ReportSpec], out: Path, *, page: bool = F
     if shifts:
         write_text(out / "weights.csv", weights.to_csv(shifts))
     if page:
-        from gdpo_nemo.report.page.build import build_page
+        from gdpo_nemo.report.page.build import Findings, build_page
 
-        build_page(specs, parts, table, verdicts, trainings, steady, out)
+        build_page(Findings(specs, trainings, steady, parts, table, verdicts), out)
     for spec in specs:
         if spec.tradeoff and tradeoff.has_weights(table):
             tradeoff.write_tradeoff(tradeoff.narrowed(table, spec.tradeoff), out / "tradeoff")
@@ -139,9 +139,9 @@ def _build_curves(exhibit: Exhibit, specs: Sequence[ReportSpec], out: Path, page
     out.mkdir(parents=True, exist_ok=True)
     _write_stability(specs, steady, out)
     if page:
-        from gdpo_nemo.report.page.build import build_page
+        from gdpo_nemo.report.page.build import Findings, build_page
 
-        build_page(specs, [], None, [], trainings, steady, out)
+        build_page(Findings(specs, trainings, steady), out)
     text, missing, unreadable = [*([SYNTHETIC] if specs[0].synthetic else []), exhibit.title], list[str](), list[str]()
     for spec in specs:
         curves.write_curves(spec, lines[spec.model], out / f"{exhibit.name}-{spec.model}")

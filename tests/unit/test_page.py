@@ -14,7 +14,7 @@ from gdpo_nemo.evaluation.store import EvaluationStore
 from gdpo_nemo.report.figures.curves import MAX_POINTS
 from gdpo_nemo.report.loading import read_evaluations
 from gdpo_nemo.report.page import render_page, traces
-from gdpo_nemo.report.page.build import build_page
+from gdpo_nemo.report.page.build import Findings, build_page
 from gdpo_nemo.report.page.charts import ticks
 from gdpo_nemo.report.page.health import read_health
 from gdpo_nemo.report.page.history import provenance_grids
@@ -84,7 +84,7 @@ def write_page(spec, out):
     trainings = {spec.model: read_training(spec.runs)}
     steady = {spec.model: measure(trainings[spec.model], spec.curves, spec.reward_ranges)}
     out.mkdir(exist_ok=True)
-    return build_page([spec], [part], build_table([part], verdicts), verdicts, trainings, steady, out)
+    return build_page(Findings([spec], trainings, steady, [part], build_table([part], verdicts), verdicts), out)
 
 
 def data_of(page):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gdpo_nemo.files import write_text
@@ -26,57 +26,53 @@ from gdpo_nemo.run_dir import RunDir
 NAME = "report.html"
 
 
-def build_page(
-    specs: Sequence[ReportSpec],
-    parts: Sequence[Part],
-    table: Table | None,
-    verdicts: Sequence[Verdict],
-    trainings: Mapping[str, Mapping[tuple[str, int], Training]],
-    steady: Mapping[str, Sequence[ArmStability]],
-    out: Path,
-) -> Path:
-    """Write ``report.html`` under ``out`` and return its path.
+@dataclass(frozen=True)
+class Findings:
+    """What a report has read, measured and judged.
 
-    Args:
+    Attributes:
         specs: one per model.
+        trainings: model -> what its runs logged.
+        steady: model -> stability of its arms.
         parts: those that the table was built from; none for curves alone.
         table: of all parts; None for curves alone.
         verdicts: on the claims of all parts.
-        trainings: model -> what its runs logged.
-        steady: model -> stability of its arms.
-        out: folder of the report; paths on the page start there.
     """
+
+    specs: Sequence[ReportSpec]
+    trainings: Mapping[str, Mapping[tuple[str, int], Training]]
+    steady: Mapping[str, Sequence[ArmStability]]
+    parts: Sequence[Part] = ()
+    table: Table | None = None
+    verdicts: Sequence[Verdict] = ()
+
+
+def build_page(found: Findings, out: Path) -> Path:
+    """Write ``report.html`` under ``out``, the folder of the report, and return its path."""
     path = out / NAME
-    write_text(path, render_page(collect(specs, parts, table, verdicts, trainings, steady, out)))
+    write_text(path, render_page(collect(found, out)))
     return path
 
 
-def collect(
-    specs: Sequence[ReportSpec],
-    parts: Sequence[Part],
-    table: Table | None,
-    verdicts: Sequence[Verdict],
-    trainings: Mapping[str, Mapping[tuple[str, int], Training]],
-    steady: Mapping[str, Sequence[ArmStability]],
-    out: Path,
-) -> PageDocument:
-    """What the page shows; see ``build_page``."""
+def collect(found: Findings, out: Path) -> PageDocument:
+    """What the page shows; paths on it start at ``out``."""
+    specs, table = found.specs, found.table
     first = specs[0]
     names = {spec.model: model_label(spec) for spec in specs}
-    traced = trace_cells(parts, out)
+    traced = trace_cells(found.parts, out)
     arms = dict.fromkeys(arm for spec in specs for arm, _ in spec.runs)
-    curves = {spec.model: curves_of(spec, trainings.get(spec.model, {})) for spec in specs}
-    health = {model: read_health(own) for model, own in trainings.items()}
+    curves = {spec.model: curves_of(spec, found.trainings.get(spec.model, {})) for spec in specs}
+    health = {model: read_health(own) for model, own in found.trainings.items()}
     alarms = {spec.model: read_alarms(spec.readable.values()) for spec in specs}
     return PageDocument(
         title=first.title,
         lead=(f"Experiment {first.experiment}, model {', '.join(names.values())}.", SCALES[first.scale]),
         labels={arm: first.labels.get(arm, arm) for arm in arms},
-        verdicts=tuple(replace(verdict, model=names.get(verdict.model, verdict.model)) for verdict in verdicts),
+        verdicts=tuple(replace(verdict, model=names.get(verdict.model, verdict.model)) for verdict in found.verdicts),
         tables=(table,) if table else (),
         curves={names[model]: tuple(own) for model, own in curves.items() if own},
         ranges=first.reward_ranges,
-        stability={names[model]: _stability(own, first.labels) for model, own in steady.items()},
+        stability={names[model]: _stability(own, first.labels) for model, own in found.steady.items()},
         health={names[model]: own for model, own in health.items() if own},
         alarms={names[model]: own for model, own in alarms.items() if own},
         deviations=tuple(

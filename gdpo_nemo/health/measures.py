@@ -1,6 +1,6 @@
-"""What rewards are like, per reward and per method, on recorded rollouts.
+"""What rewards are like on recorded rollouts.
 
-Per reward r_k, over the rollouts that have it (variances with ddof 1):
+For reward r_k, over the rollouts that have it (variances with ddof 1):
 
     variance within      sum_g sum_i (r - mean_g r)^2 / sum_g (n_g - 1): what an advantage sees; the variance over all
                          rollouts also has the differences between prompts, which no method learns from
@@ -9,48 +9,25 @@ Per reward r_k, over the rollouts that have it (variances with ddof 1):
     ceiling, floor       rollouts at its declared highest and lowest value; without a range at the highest and lowest
                          that was seen
 
-Per method, which reward decides the advantage:
-
-    share_k = cov(a_k, A) / var(A)        A = sum_k a_k, so the shares add to 1
-
-the covariance decomposition of a variance of a sum (Shorrocks, Econometrica 50(1), 1982). For GDPO a_k = w_k A_k
-(arXiv 2601.05242, eq. 4-7; its batch step is one factor and changes no share), as ``advantages.diagnostics`` logs
-it. For GRPO a_k = w_k (r_k - mean_g r_k) / std_g(total) (eq. 1-2), for GRPO w/o std without the division. A negative
-share: the others outvote this reward. One reward can hold more than 1.
-
-    distinct             different multisets of advantages among the groups seen, to 6 decimals, before the batch step
-    alive                groups whose advantages are not all 0
-    amplification        sqrt(P / P_alive) of GDPO's batch step, see ``advantages.diagnostics``
-
-For a batch of P prompts with the share q of groups alive: P q groups alive are expected, within the 95 % interval of
-a binomial count that adds the uncertainty of q: P q +- 1.96 sqrt(P q (1 - q) (1 + P / P_seen)).
+What each method makes of them is in ``health.deciding``.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gdpo_nemo.conditioning import apply_conditions, check_conditions
+from gdpo_nemo.conditioning import check_conditions
 from gdpo_nemo.errors import InputError
+from gdpo_nemo.health.deciding import MethodHealth, method_health
 from gdpo_nemo.health.pairs import PairHealth, pair_health
-from gdpo_nemo.health.rollouts import Rollouts, Setting
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from gdpo_nemo.advantages.inputs import Batch
+from gdpo_nemo.health.rollouts import LARGEST, Rollouts, Setting
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
-LABELS = {"grpo": "GRPO", "grpo_no_std": "GRPO w/o std", "gdpo": "GDPO"}
-DECIMALS = 6
 ROUNDING = 1e-9  # of the width of a range, as rewards of one's own are checked
-LARGEST = 1e100  # above, a reward cannot be squared and counts as not finite
 
 
 @dataclass(frozen=True)
@@ -86,27 +63,6 @@ class RewardHealth:
 
 
 @dataclass(frozen=True)
-class MethodHealth:
-    """What a method makes of the rewards.
-
-    Attributes:
-        method: key of ``LABELS``.
-        shares: reward -> its share of the variance of the advantage.
-        distinct: different advantage groups.
-        alive: groups with a signal.
-        expected_alive: of the batch, with its 95 % interval.
-        amplification: expected of the batch, of GDPO; 1 for the others, NaN when no group is alive.
-    """
-
-    method: str
-    shares: Mapping[str, float]
-    distinct: int
-    alive: int
-    expected_alive: tuple[float, float, float]
-    amplification: float
-
-
-@dataclass(frozen=True)
 class Health:
     """Everything about some rollouts.
 
@@ -116,7 +72,7 @@ class Health:
         group_sizes: smallest and largest.
         prompts, rollouts: of the batch that is expected.
         rewards, pairs: one entry each.
-        methods: in the order of ``LABELS``.
+        methods: in the order of ``deciding.LABELS``.
         notes: of the reader.
     """
 
@@ -163,7 +119,7 @@ def measure(rollouts: Rollouts, setting: Setting) -> Health:
         setting.rollouts or int(np.median(sizes_P)),
         tuple(_reward(rollouts, setting, k) for k in range(len(rollouts.names))),
         pair_health(rollouts),
-        _methods(rollouts, setting, prompts),
+        method_health(rollouts, setting, prompts),
         rollouts.notes,
     )
 
@@ -223,85 +179,3 @@ def _constant(seen: NDArray[np.float64], groups: NDArray[np.int64]) -> float:
         return math.nan
     threshold = np.maximum(ZERO_VARIANCE * np.maximum(np.abs(low), np.abs(high)), SMALLEST_RANGE)
     return float((high - low <= threshold)[several].mean())
-
-
-def _methods(rollouts: Rollouts, setting: Setting, prompts: int) -> tuple[MethodHealth, ...]:
-    import torch
-
-    from gdpo_nemo.advantages.gdpo import cancelled_sum
-    from gdpo_nemo.advantages.groups import standardise
-    from gdpo_nemo.advantages.inputs import prepare
-
-    rewards_B_K = np.where(np.abs(rollouts.rewards_B_K) <= LARGEST, rollouts.rewards_B_K, np.nan)
-    raw = apply_conditions(torch.from_numpy(rewards_B_K), rollouts.names, setting.conditions)
-    ids, valid = torch.from_numpy(rollouts.group_ids_B), torch.from_numpy(rollouts.valid_B)
-    weights = [setting.weights.get(name, 1.0) for name in rollouts.names]
-    summed = weights
-    if setting.rescale_by_range:
-        widths = [setting.ranges[name][1] - setting.ranges[name][0] for name in rollouts.names]
-        summed = [weight / width for weight, width in zip(weights, widths, strict=True)]
-    apart, together = prepare(raw, ids, weights, valid), prepare(raw, ids, summed, valid)
-    terms = {"gdpo": standardise(apart.rewards_K_B, apart.entries, ddof=1) * apart.weights_K_1}
-    totals = {"gdpo": cancelled_sum(apart, terms["gdpo"])}
-    for method in ("grpo", "grpo_no_std"):
-        terms[method], totals[method] = _summed(together, scale_by_std=method == "grpo")
-    group_P = rollouts.group_ids_B
-    return tuple(
-        _method(method, rollouts.names, terms[method], totals[method], apart, group_P, prompts) for method in LABELS
-    )
-
-
-def _summed(batch: Batch, *, scale_by_std: bool) -> tuple[Tensor, Tensor]:
-    """The terms a_k of GRPO, [K, B], and its advantages [B].
-
-    The terms are not centred: advantages add to 0 in every group, so their covariance with a term does not notice.
-    """
-    from gdpo_nemo.advantages.groups import standardise
-
-    weighted_K_B = batch.rewards_K_B * batch.weights_K_1
-    magnitude_1_B = weighted_K_B.abs().sum(0, keepdim=True)
-    total_1_B = weighted_K_B.sum(0, keepdim=True)
-    centred_1_B = standardise(total_1_B, batch.rows, ddof=1, scale_by_std=False, magnitude_K_B=magnitude_1_B)
-    advantage_1_B = standardise(total_1_B, batch.rows, ddof=1, scale_by_std=scale_by_std, magnitude_K_B=magnitude_1_B)
-    squares_1_P = batch.rows.total(centred_1_B.square())
-    factor_1_P = batch.rows.total(centred_1_B * advantage_1_B) / squares_1_P.where(squares_1_P > 0, 1.0)
-    return weighted_K_B * batch.rows.spread(factor_1_P), advantage_1_B[0]
-
-
-def _method(
-    method: str,
-    names: tuple[str, ...],
-    terms_K_B: Tensor,
-    total_B: Tensor,
-    batch: Batch,
-    group_ids_B: NDArray[np.int64],
-    prompts: int,
-) -> MethodHealth:
-    variance = float(total_B.square().sum())
-    shares = (terms_K_B * total_B).sum(1) / variance if variance > 0 else terms_K_B.sum(1) * math.nan
-    scorable_B = batch.rows.present_K_B[0].numpy()
-    advantages, groups = total_B.numpy()[scorable_B], group_ids_B[scorable_B]
-    fingerprints, alive = _fingerprints(advantages, groups)
-    seen = len(np.unique(groups))
-    share = alive / seen if seen else 0.0
-    spread = 1.96 * math.sqrt(prompts * share * (1 - share) * (1 + prompts / max(seen, 1)))
-    expected = prompts * share
-    amplification = 1.0 if method != "gdpo" else math.sqrt(1 / share) if share else math.nan
-    return MethodHealth(
-        method,
-        dict(zip(names, shares.tolist(), strict=True)),
-        len(fingerprints),
-        alive,
-        (expected, max(0.0, expected - spread), min(float(prompts), expected + spread)),
-        amplification,
-    )
-
-
-def _fingerprints(advantages: NDArray[np.float64], groups: NDArray[np.int64]) -> tuple[set[bytes], int]:
-    """The different groups of advantages, sorted and rounded, and how many groups are not 0 throughout."""
-    order = np.lexsort((advantages, groups))
-    rounded = np.round(advantages[order], DECIMALS) + 0.0
-    cuts = np.flatnonzero(np.diff(groups[order])) + 1
-    pieces = np.split(rounded, cuts) if len(rounded) else []
-    exact = np.split(advantages[order], cuts) if len(rounded) else []
-    return {piece.tobytes() for piece in pieces}, sum(bool(piece.any()) for piece in exact)

@@ -16,6 +16,8 @@ from gdpo_nemo.signals.schedules import weights_at
 if TYPE_CHECKING:
     from gdpo_nemo.config import RunConfig
 
+LARGEST = 1e100  # above, a reward cannot be squared and counts as not finite
+
 
 @dataclass(frozen=True)
 class Rollouts:

@@ -194,7 +194,7 @@ def _reward_rows(health: Health) -> list[list[str]]:
 
 
 def _method_rows(health: Health) -> list[list[str]]:
-    from gdpo_nemo.health.measures import LABELS
+    from gdpo_nemo.health.deciding import LABELS
 
     names = [one.name for one in health.rewards]
     rows = [["share of the advantage", *names, "distinct", "alive", f"alive of {health.prompts}", "scaled up"]]

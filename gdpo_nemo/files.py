@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from gdpo_nemo.errors import RunDirError
 
@@ -197,6 +197,29 @@ def is_held(path: Path) -> bool:
     except BlockingIOError:
         return True
     return False
+
+
+class LockableDir:
+    """A directory that one process works in at a time; that process holds the file ``lock_name`` in it."""
+
+    lock_name: ClassVar[str]
+
+    def __init__(self, path: Path) -> None:
+        self.path = Path(path)
+
+    @contextlib.contextmanager
+    def lock(self) -> Iterator[None]:
+        """Hold the directory for this process.
+
+        Raises:
+            RunDirError: another process holds it.
+        """
+        with hold(self.path / self.lock_name):
+            yield
+
+    def is_locked(self) -> bool:
+        """Whether a process works here now."""
+        return is_held(self.path / self.lock_name)
 
 
 def write_text(path: Path, text: str) -> None:

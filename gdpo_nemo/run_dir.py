@@ -25,11 +25,11 @@ from typing import Any
 
 import yaml
 
+from gdpo_nemo.differences import differing_keys
 from gdpo_nemo.errors import NotARunError, RunDirError
 from gdpo_nemo.files import (
+    LockableDir,
     append_jsonl,
-    hold,
-    is_held,
     read_json,
     read_jsonl,
     to_jsonl,
@@ -39,15 +39,14 @@ from gdpo_nemo.files import (
 )
 
 METRICS = "metrics.jsonl"
-ABSENT = "(absent)"
+WORDS = ("phase",)  # keys of metrics whose values are no numbers
 WAYS_OUT = "Use another place (--out DIR), start these runs again (--fresh), or go back to that configuration."
 
 
-class RunDir:
+class RunDir(LockableDir):
     """A run directory on disk. Cheap to construct; holds no open files."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = Path(path)
+    lock_name = "run.lock"
 
     @classmethod
     def claim(cls, path: Path, config: Mapping[str, Any], provenance: Mapping[str, Any]) -> RunDir:
@@ -127,7 +126,7 @@ class RunDir:
 
     def damage(self) -> str | None:
         """Which file of the run cannot be read, why, and what to do; None where all can."""
-        files = (self.provenance, self.result, self.last_step, self.halted_by)
+        files = (self.provenance, self.result, self.checked_metrics, self.halted_by)
         try:
             for read in (self.config, *files) if self.exists() else files:
                 read()
@@ -158,26 +157,6 @@ class RunDir:
         except FileNotFoundError:
             return []
 
-    # ---- lock
-
-    @contextlib.contextmanager
-    def lock(self) -> Iterator[None]:
-        """Hold the directory for one process; the kernel lets go when the process ends in any way.
-
-        Raises:
-            RunDirError: another process holds it.
-        """
-        with hold(self._lock_path):
-            yield
-
-    def is_locked(self) -> bool:
-        """Whether a process works here now."""
-        return is_held(self._lock_path)
-
-    @property
-    def _lock_path(self) -> Path:
-        return self.path / "run.lock"
-
     # ---- metrics
 
     def append_metrics(self, row: Mapping[str, Any]) -> None:
@@ -192,17 +171,34 @@ class RunDir:
             for row in rows
         ]
 
+    def checked_metrics(self) -> list[dict[str, Any]]:
+        """The same, each with a higher step than the one before it and with numbers.
+
+        Raises:
+            RunDirError: a row is not like that.
+        """
+        rows, before = self.metrics(), -math.inf
+        for number, row in enumerate(rows, start=1):
+            odd = [key for key, value in row.items() if not isinstance(value, int | float) and key not in WORDS]
+            if odd or "step" not in row:
+                fault = f"{odd[0]} is {row[odd[0]]!r}, which is no number" if odd else f"it has no step: {row}"
+                raise RunDirError(f"{self.path / METRICS} line {number} is corrupt: {fault}")
+            if not row["step"] > before:
+                raise RunDirError(
+                    f"{self.path / METRICS} line {number} is corrupt: step {row['step']:g} follows step {before:g}, "
+                    "expected rising steps"
+                )
+            before = row["step"]
+        return rows
+
     def last_step(self) -> int:
         """Step of the last metrics row, 0 when there is none.
 
         Raises:
-            RunDirError: the row has none.
+            RunDirError: as ``checked_metrics``.
         """
-        rows = self.metrics()
-        try:
-            return int(rows[-1]["step"]) if rows else 0
-        except (KeyError, TypeError, ValueError) as error:
-            raise RunDirError(f"{self.path / METRICS}: the last row has no step: {rows[-1]}") from error
+        rows = self.checked_metrics()
+        return int(rows[-1]["step"]) if rows else 0
 
     def append_timing(self, row: Mapping[str, Any]) -> None:
         """Add a row of wall times; kept apart so that metrics.jsonl is reproducible to the byte."""
@@ -296,63 +292,8 @@ class RunDir:
         return self.path / "eval" / benchmark
 
 
-class RunTree:
-    """All runs of one experiment at one scale with one model: ``<runs>/<experiment>/<scale>/<model>/``."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = Path(path)
-
-    def run(self, arm: str, seed: int) -> RunDir:
-        """The directory of one arm with one seed."""
-        return RunDir(self.path / arm / f"seed{seed}")
-
-    def base(self, name: str) -> RunDir:
-        """The directory of a model that arms start from, by its content hash."""
-        return RunDir(self.path / "base" / name)
-
-    @property
-    def report_path(self) -> Path:
-        """Where tables, figures and verdicts go."""
-        return self.path / "report"
-
-    def found(self) -> dict[tuple[str, int], RunDir]:
-        """Every claimed run: (arm, seed) -> directory, sorted."""
-        numbered = [path for path in self.path.glob("*/seed*") if path.name[4:].isdigit()]
-        runs = {(path.parent.name, int(path.name[4:])): RunDir(path) for path in numbered}
-        return {key: run for key, run in sorted(runs.items()) if run.exists()}
-
-    @contextlib.contextmanager
-    def lock(self) -> Iterator[None]:
-        """Hold the tree for one process that starts runs in it.
-
-        Raises:
-            RunDirError: another process holds it.
-        """
-        self.path.mkdir(parents=True, exist_ok=True)
-        with hold(self._lock_path):
-            yield
-
-    def is_locked(self) -> bool:
-        """Whether a process starts runs here now."""
-        return is_held(self._lock_path)
-
-    @property
-    def _lock_path(self) -> Path:
-        return self.path / "tree.lock"
-
-
 def _put_aside(folder: Path) -> Path:
     """Rename a folder that is to be removed: a kill while its files go must not leave half of it under its name."""
     doomed = folder.with_name(f".removed-{folder.name}")
     shutil.rmtree(doomed, ignore_errors=True)
     return folder.rename(doomed)
-
-
-def differing_keys(old: Any, new: Any, prefix: str = "") -> Iterator[tuple[str, Any, Any]]:
-    """Dotted keys whose values differ between two nested mappings, with both values."""
-    if isinstance(old, Mapping) and isinstance(new, Mapping):
-        for key in sorted({*old, *new}, key=str):
-            dotted = f"{prefix}.{key}" if prefix else str(key)
-            yield from differing_keys(old.get(key, ABSENT), new.get(key, ABSENT), dotted)
-    elif old != new and not (old != old and new != new):  # nan is nan, as else_value of a condition may be
-        yield prefix, old, new

@@ -15,6 +15,7 @@ PACKAGE = ROOT / "gdpo_nemo"
 # A module may import from lower levels, and from its own part (the same name in this table).
 LEVELS = {
     "deadline": 0,
+    "differences": 0,
     "errors": 0,
     "types": 0,
     "randomness": 0,
@@ -40,6 +41,7 @@ LEVELS = {
     "options": 2,
     "provenance": 2,
     "run_dir": 2,
+    "run_tree": 2,
     "source": 2,
     "worlds": 2,
     "checkpoints": 3,
@@ -69,6 +71,7 @@ SAME_LEVEL = {
     ("prompts", "data"),
     ("rewards", "data"),  # a reward reads the gold as the data set publishes it
     ("rewards", "sandbox"),  # a program is judged by running it
+    ("run_tree", "run_dir"),
     ("signals", "advantages"),
     ("source", "config"),
     ("source", "worlds"),

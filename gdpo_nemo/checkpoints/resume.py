@@ -14,8 +14,8 @@ from typing import Any
 
 from gdpo_nemo.checkpoints.steps import steps
 from gdpo_nemo.config import GdpoConfig, validate
+from gdpo_nemo.differences import ABSENT, differing_keys
 from gdpo_nemo.errors import ConfigError, RunDirError
-from gdpo_nemo.run_dir import ABSENT, differing_keys
 
 SECTIONS = ("gdpo", "policy", "loss_fn", "grpo", "data", "env")
 FREE = (

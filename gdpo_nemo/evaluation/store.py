@@ -22,6 +22,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from gdpo_nemo.differences import differing_keys
 from gdpo_nemo.errors import InputError, RunDirError, UnknownNameError
 from gdpo_nemo.evaluation.matrix import ScoreMatrix, fill_matrix
 from gdpo_nemo.files import (
@@ -35,7 +36,6 @@ from gdpo_nemo.files import (
     write_json,
     write_text,
 )
-from gdpo_nemo.run_dir import differing_keys
 
 SCHEMA = 2
 HEADER, RESULT, LOCK = "evaluation.json", "result.json", "evaluation.lock"

@@ -26,7 +26,8 @@ from gdpo_nemo.launch.matrix import Evaluation
 from gdpo_nemo.launch.options import add_options, read_options
 from gdpo_nemo.launch.scheduler import SubmissionError
 from gdpo_nemo.launch.slurm import SlurmOptions
-from gdpo_nemo.run_dir import RunDir, RunTree
+from gdpo_nemo.run_dir import RunDir
+from gdpo_nemo.run_tree import RunTree
 
 __all__ = [
     "TARGETS",

@@ -21,7 +21,7 @@ from gdpo_nemo.files import read_json, write_json, write_text
 from gdpo_nemo.launch import slurm
 from gdpo_nemo.launch.job import TrainingJob, slug
 from gdpo_nemo.launch.slurm import SlurmOptions
-from gdpo_nemo.run_dir import RunTree
+from gdpo_nemo.run_tree import RunTree
 
 JOBS = "jobs.json"
 WAITING = ("PENDING", "RUNNING", "CONFIGURING", "COMPLETING", "REQUEUED", "SUSPENDED", "RESIZING")

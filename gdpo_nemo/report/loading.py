@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from gdpo_nemo.differences import differing_keys
 from gdpo_nemo.errors import InputError, RunDirError
 from gdpo_nemo.evaluation.store import EvaluationStore
 from gdpo_nemo.report.samples import FINISHED, SYNTHETIC, Evaluation, Evaluations, run_name
 from gdpo_nemo.report.spec import HELDOUT, Column, ReportSpec
-from gdpo_nemo.run_dir import RunDir, differing_keys
+from gdpo_nemo.run_dir import RunDir
 
 SHARED = ("benchmark", "grader", "sampling")
 

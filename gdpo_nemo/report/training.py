@@ -8,10 +8,10 @@ from pathlib import Path
 
 import numpy as np
 
-from gdpo_nemo.errors import RunDirError, UnknownNameError
+from gdpo_nemo.errors import UnknownNameError
 from gdpo_nemo.report.samples import SYNTHETIC, run_name
 from gdpo_nemo.report.spec import is_metric
-from gdpo_nemo.run_dir import METRICS, RunDir
+from gdpo_nemo.run_dir import RunDir
 from gdpo_nemo.stats.intervals import FloatArray
 
 
@@ -49,32 +49,21 @@ def read_training(runs: Mapping[tuple[str, int], Path]) -> dict[tuple[str, int],
     """(arm, seed) -> what the run has logged so far; a run without a finished step is left out.
 
     Raises:
-        RunDirError: rows without a step, values that are no numbers, or steps that do not rise.
+        RunDirError: the metrics of a run are damaged.
     """
     return {key: training for key, path in runs.items() if (training := _read(path)) is not None}
 
 
 def _read(path: Path) -> Training | None:
     run = RunDir(path)
-    rows = run.metrics()
+    rows = run.checked_metrics()
     if not rows:
         return None
     keys = list(dict.fromkeys(key for row in rows for key in row))
-    try:
-        if all(list(row) == keys for row in rows):  # as usual, quick
-            columns = np.array([list(row.values()) for row in rows], dtype=np.float64).T
-        else:
-            columns = np.array([[row.get(key, np.nan) for row in rows] for key in keys], dtype=np.float64)
-        steps_T = np.array([row["step"] for row in rows], dtype=np.float64)
-    except (KeyError, TypeError, ValueError) as error:
-        raise RunDirError(
-            f"{path / METRICS} holds a row without a step or a value that is no number: {error}"
-        ) from error
-    if (np.diff(steps_T) <= 0).any():
-        at = int(np.argmax(np.diff(steps_T) <= 0)) + 1
-        raise RunDirError(
-            f"{path / METRICS} line {at + 1}: step {steps_T[at]:g} follows step {steps_T[at - 1]:g}, expected rising "
-            "steps; keep one row per step"
-        )
+    if all(list(row) == keys for row in rows):  # as usual, quick
+        columns = np.array([list(row.values()) for row in rows], dtype=np.float64).T
+    else:
+        columns = np.array([[row.get(key, np.nan) for row in rows] for key in keys], dtype=np.float64)
+    steps_T = columns[keys.index("step")]
     metrics = {key: column for key, column in zip(keys, columns, strict=True) if key != "step"}
     return Training(run_name(path), steps_T, metrics, bool(run.provenance().get(SYNTHETIC)))

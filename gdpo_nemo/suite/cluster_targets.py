@@ -13,7 +13,7 @@ from gdpo_nemo.cluster.plan import violations
 from gdpo_nemo.cluster.recipes import ClusterRun, load_cluster_run
 from gdpo_nemo.composing import merge_yaml
 from gdpo_nemo.errors import UnknownNameError, UsageError
-from gdpo_nemo.run_dir import RunTree
+from gdpo_nemo.run_tree import RunTree
 from gdpo_nemo.suite import programs
 from gdpo_nemo.suite.grid import HUB_ID, model_slug
 

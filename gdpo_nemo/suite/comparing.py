@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from gdpo_nemo.run_dir import RunDir, differing_keys
+from gdpo_nemo.differences import differing_keys
+from gdpo_nemo.run_dir import RunDir
 from gdpo_nemo.suite.answer import Answer
 from gdpo_nemo.terminal import table
 

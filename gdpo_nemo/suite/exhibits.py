@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from gdpo_nemo.report.spec import HELDOUT, Exhibit, ReportSpec
-from gdpo_nemo.run_dir import RunDir, RunTree
+from gdpo_nemo.run_dir import RunDir
+from gdpo_nemo.run_tree import RunTree
 from gdpo_nemo.suite import programs
 from gdpo_nemo.suite.experiment import EMBEDDED, Experiment
 

@@ -9,8 +9,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gdpo_nemo.differences import differing_keys
 from gdpo_nemo.errors import ConfigError, RunDirError, UnknownNameError, UsageError
-from gdpo_nemo.run_dir import RunDir, RunTree, differing_keys
+from gdpo_nemo.run_dir import RunDir
+from gdpo_nemo.run_tree import RunTree
 from gdpo_nemo.suite.experiment import SMOKE_OVERRIDES, Experiment
 from gdpo_nemo.suite.programs import Program
 

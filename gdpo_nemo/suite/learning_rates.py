@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from gdpo_nemo.differences import differing_keys
 from gdpo_nemo.errors import PrerequisiteError, RunDirError, UsageError
 from gdpo_nemo.files import csv_text
 from gdpo_nemo.report.spec import is_metric
-from gdpo_nemo.run_dir import differing_keys
 from gdpo_nemo.suite.grid import Selection
 
 KEY = "embedded.train.lr"

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from gdpo_nemo.report.spec import is_metric
-from gdpo_nemo.run_dir import RunDir, RunTree
+from gdpo_nemo.run_dir import RunDir
+from gdpo_nemo.run_tree import RunTree
 from gdpo_nemo.suite import exhibits
 from gdpo_nemo.suite.answer import Answer
 from gdpo_nemo.suite.grid import Selection, bases, damage, total_steps

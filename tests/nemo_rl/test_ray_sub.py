@@ -9,7 +9,7 @@ import pytest
 found = checkout.require()
 
 from gdpo_nemo import launch  # noqa: E402
-from gdpo_nemo.run_dir import RunTree  # noqa: E402
+from gdpo_nemo.run_tree import RunTree  # noqa: E402
 
 WHOLE = {
     "gdpo": {"task": "tool_calling"},

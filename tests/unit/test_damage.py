@@ -6,7 +6,8 @@ import shutil
 
 import pytest
 
-from gdpo_nemo.run_dir import RunDir, RunTree
+from gdpo_nemo.run_dir import RunDir
+from gdpo_nemo.run_tree import RunTree
 from gdpo_nemo.suite.command_line import execute
 from gdpo_nemo.suite.progress import Progress
 from gdpo_nemo.suite.scheduler import Ended, Job
@@ -15,7 +16,17 @@ TREE = "runs/tool_calling/embedded/tiny"
 SELECTED = "tool_calling --smoke --arms grpo,gdpo --seeds 0 --out runs"
 DAMAGES = {
     "a metrics line": ("metrics.jsonl", b'{"step": 1\n{"step": 2}\n', "metrics.jsonl line 1 is corrupt"),
-    "a step": ("metrics.jsonl", b'{"loss": 1}\n', "the last row has no step"),
+    "a step": ("metrics.jsonl", b'{"loss": 1}\n', "metrics.jsonl line 1 is corrupt: it has no step"),
+    "steps that do not rise": (
+        "metrics.jsonl",
+        b'{"step": 1}\n{"step": 3}\n{"step": 3}\n',
+        "metrics.jsonl line 3 is corrupt: step 3 follows step 3, expected rising steps",
+    ),
+    "a word for a number": (
+        "metrics.jsonl",
+        b'{"step": 1, "reward/correct/mean": "high"}\n',
+        "metrics.jsonl line 1 is corrupt: reward/correct/mean is 'high', which is no number",
+    ),
     "bytes": ("metrics.jsonl", b"\xff\xfe\n", "metrics.jsonl line 1 is corrupt"),
     "a configuration": ("config.resolved.yaml", b"gdpo: [", "config.resolved.yaml cannot be read"),
     "no configuration": ("config.resolved.yaml", b"", "config.resolved.yaml holds no mapping"),

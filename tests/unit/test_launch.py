@@ -19,7 +19,8 @@ from gdpo_nemo.cluster.recipes import load_cluster_run
 from gdpo_nemo.errors import PrerequisiteError, RunDirError, UsageError
 from gdpo_nemo.launch import kuberay, slurm
 from gdpo_nemo.launch.job import TrainingJob
-from gdpo_nemo.run_dir import RunDir, RunTree
+from gdpo_nemo.run_dir import RunDir
+from gdpo_nemo.run_tree import RunTree
 
 ROOT = Path(__file__).resolve().parents[2]
 GOLDEN = ROOT / "tests" / "data" / "launch"

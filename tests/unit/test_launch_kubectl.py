@@ -8,7 +8,7 @@ import pytest
 
 from gdpo_nemo import launch
 from gdpo_nemo.errors import PrerequisiteError
-from gdpo_nemo.run_dir import RunTree
+from gdpo_nemo.run_tree import RunTree
 
 WHOLE = {
     "gdpo": {"task": "tool_calling"},

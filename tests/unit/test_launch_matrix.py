@@ -11,7 +11,8 @@ import yaml
 
 from gdpo_nemo import launch
 from gdpo_nemo.errors import RunDirError, UsageError
-from gdpo_nemo.run_dir import RunDir, RunTree
+from gdpo_nemo.run_dir import RunDir
+from gdpo_nemo.run_tree import RunTree
 
 WHOLE = {
     "gdpo": {"task": "tool_calling", "method": "gdpo"},

@@ -22,7 +22,7 @@ from gdpo_nemo.report.samples import Evaluation
 from gdpo_nemo.report.spec import Claim, Column, Exhibit, ReportSpec
 from gdpo_nemo.report.synthetic import Plan, write_exhibit
 from gdpo_nemo.report.verdict import adjusted, judge_all
-from gdpo_nemo.run_dir import RunTree
+from gdpo_nemo.run_tree import RunTree
 from gdpo_nemo.stats import Interval
 from gdpo_nemo.suite.explaining import explain
 

@@ -13,9 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gdpo_nemo.differences import differing_keys
 from gdpo_nemo.errors import RunDirError
 from gdpo_nemo.files import append_jsonl, is_held, read_json, read_jsonl, write_json
-from gdpo_nemo.run_dir import RunDir, RunTree, differing_keys
+from gdpo_nemo.run_dir import RunDir
+from gdpo_nemo.run_tree import RunTree
 
 CONFIG = {"kind": "train", "seed": 0, "embedded": {"train": {"steps": 4, "lr": 1e-6}}, "base": None, "names": ["a"]}
 
@@ -32,6 +34,13 @@ def test_claim_stores_config_and_provenance(run):
     assert run.config() == CONFIG
     assert run.provenance() == {"python": "3"}
     assert run.state() == "started"
+
+
+def test_a_directory_is_claimed_only_once_its_provenance_is_written(tmp_path):
+    with pytest.raises(TypeError):
+        RunDir.claim(tmp_path / "seed0", {}, {"python": object()})
+    assert not RunDir(tmp_path / "seed0").exists()
+    assert RunDir.claim(tmp_path / "seed0", {}, {"python": "3"}).provenance() == {"python": "3"}
 
 
 def test_claim_again_with_the_same_config_opens_it_and_keeps_its_provenance(run):

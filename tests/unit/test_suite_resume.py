@@ -13,7 +13,8 @@ import pytest
 
 from gdpo_nemo.backends.embedded.train import train
 from gdpo_nemo.backends.embedded.warmup import warm_up
-from gdpo_nemo.run_dir import RunDir, RunTree
+from gdpo_nemo.run_dir import RunDir
+from gdpo_nemo.run_tree import RunTree
 from gdpo_nemo.suite.grid import Selection, resolve
 from gdpo_nemo.suite.programs import all_programs, find
 

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gdpo_nemo.differences import differing_keys
 from gdpo_nemo.errors import ConfigError, RunDirError, UnknownNameError, UsageError
 from gdpo_nemo.run_dir import RunDir
 from gdpo_nemo.run_tree import RunTree
 from gdpo_nemo.suite.experiment import SMOKE_OVERRIDES, Experiment
 from gdpo_nemo.suite.programs import Program
+from gdpo_nemo.suite.stored import check_comparable, damage, grading, total_steps
 
 if TYPE_CHECKING:
     from gdpo_nemo.config import RunConfig
@@ -150,7 +150,7 @@ def resolve(selection: Selection) -> Grid:
         base = RunConfig(
             kind="warmup",
             seed=config.embedded.warmup.seed,
-            gdpo=validate(GdpoConfig, _grading(config.gdpo.model_dump(mode="json"))),
+            gdpo=validate(GdpoConfig, grading(config.gdpo.model_dump(mode="json"))),
             embedded=config.embedded.model_copy(
                 update={"train": TrainConfig(max_new_tokens=config.embedded.train.max_new_tokens)}
             ),
@@ -213,77 +213,6 @@ def model_slug(model: str) -> str:
     if not slug:
         raise UsageError(f"cannot name a directory after model {model!r}")
     return slug
-
-
-def bases(runs: Iterable[RunDir]) -> list[RunDir]:
-    """The warm-ups that the claimed ones among some runs start from, those left out that cannot be read."""
-    claimed = (run for run in runs if run.exists() and not damage(run))
-    paths = dict.fromkeys(RunTree(run.path.parent.parent).base(run.config()["base"]).path for run in claimed)
-    return [RunDir(path) for path in paths]
-
-
-def damage(run: RunDir) -> str | None:
-    """``RunDir.damage``, and what the configuration of a run at this scale lacks."""
-    text = run.damage()
-    if text is None and run.exists():
-        try:
-            config = run.config()
-            total_steps(config), _shared(config)
-        except (KeyError, TypeError, ValueError) as error:
-            text = (
-                f"{run.path}: its configuration is not whole ({type(error).__name__}: {error}). Move the folder away "
-                "and start the run again"
-            )
-    return text
-
-
-def total_steps(settings: Mapping[str, Any]) -> int:
-    """Steps of the run that a stored configuration describes."""
-    embedded = settings["embedded"]
-    if settings["kind"] == "warmup":
-        return int(embedded["warmup"]["clean_steps"] + embedded["warmup"]["noisy_steps"])
-    return int(embedded["train"]["steps"])
-
-
-def check_comparable(settings: Mapping[Path, Mapping[str, Any]]) -> None:
-    """Runs may stand in one table when seeds of an arm differ in the seed only, and arms in the method only.
-
-    Raises:
-        RunDirError: two runs differ in more; the message names the keys.
-    """
-    first_of: dict[str, Path] = {}
-    for path, config in settings.items():
-        for group, view in (("all arms", _shared), (path.parent.name, _without_seed)):
-            first = first_of.setdefault(group, path)
-            differing = list(differing_keys(view(settings[first]), view(config)))
-            if differing:
-                listing = "\n".join(f"  {key}: {old!r} and {new!r}" for key, old, new in differing[:8])
-                raise RunDirError(
-                    f"{first} and {path} differ in more than their arm and seed, so one table cannot compare them:\n"
-                    f"{listing}\nRun one of them again with the settings of the other (--fresh), or use another --out."
-                )
-
-
-def _without_seed(config: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in config.items() if key != "seed"}
-
-
-def _shared(config: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        "embedded": config["embedded"],
-        "base": config["base"],
-        "gdpo": _grading(config["gdpo"]),
-    }
-
-
-def _grading(gdpo: Mapping[str, Any]) -> dict[str, Any]:
-    """What decides the rows and their raw rewards, the same in all arms; the rest of the block is the method."""
-    own = {
-        name: {key: value for key, value in spec.items() if key not in ("weight", "condition", "normalise")}
-        for name, spec in gdpo["rewards"].items()
-        if spec.get("fn") or spec.get("judge")
-    }
-    return {key: gdpo[key] for key in ("task", "task_options", "python_path", "data") if key in gdpo} | {"rewards": own}
 
 
 def parse_seeds(text: str) -> tuple[int, ...]:

@@ -7,8 +7,9 @@ import os
 from typing import Any, Literal
 
 from gdpo_nemo.suite.answer import Answer
-from gdpo_nemo.suite.grid import Grid, Run, Selection, damage, resolve
+from gdpo_nemo.suite.grid import Grid, Run, Selection, resolve
 from gdpo_nemo.suite.progress import duration
+from gdpo_nemo.suite.stored import damage
 from gdpo_nemo.terminal import listing
 
 REQUIRED = ("torch", "transformers", "tokenizers", "safetensors", "tqdm", "matplotlib")

@@ -12,7 +12,8 @@ from gdpo_nemo.files import write_text
 from gdpo_nemo.report.spec import ReportSpec
 from gdpo_nemo.suite import exhibits
 from gdpo_nemo.suite.answer import Answer, shortened
-from gdpo_nemo.suite.grid import Selection, bases, check_comparable, damage
+from gdpo_nemo.suite.grid import Selection
+from gdpo_nemo.suite.stored import bases, check_comparable, damage
 from gdpo_nemo.terminal import sentences
 
 if TYPE_CHECKING:

@@ -13,11 +13,12 @@ from gdpo_nemo.errors import GdpoError, PrerequisiteError, RunDirError
 from gdpo_nemo.provenance import collect
 from gdpo_nemo.run_dir import RunDir
 from gdpo_nemo.suite.answer import Answer, shortened
-from gdpo_nemo.suite.grid import Grid, Run, Selection, damage, resolve
+from gdpo_nemo.suite.grid import Grid, Run, Selection, resolve
 from gdpo_nemo.suite.planning import INSTALL, missing_modules, side_by_side
 from gdpo_nemo.suite.progress import Progress
 from gdpo_nemo.suite.reporting import report
 from gdpo_nemo.suite.scheduler import Interrupted, Job, run_jobs
+from gdpo_nemo.suite.stored import damage
 
 ORPHANS_S = 10.0
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")

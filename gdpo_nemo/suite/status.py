@@ -12,8 +12,9 @@ from gdpo_nemo.run_dir import RunDir
 from gdpo_nemo.run_tree import RunTree
 from gdpo_nemo.suite import exhibits
 from gdpo_nemo.suite.answer import Answer
-from gdpo_nemo.suite.grid import Selection, bases, damage, total_steps
+from gdpo_nemo.suite.grid import Selection
 from gdpo_nemo.suite.programs import Program, all_programs
+from gdpo_nemo.suite.stored import bases, damage, total_steps
 from gdpo_nemo.terminal import listing, sentences, table
 
 

@@ -34,6 +34,9 @@ class Signals:
         families: name -> family.
         quantiles: the windows of the rewards that are mapped; None without any.
         cap, clip, veto: of the advantage; None: unbounded.
+
+    Raises:
+        UnknownNameError, InputError: families or a veto that do not fit ``names``, as their modules say.
     """
 
     names: tuple[str, ...]

@@ -44,6 +44,9 @@ class Quantile:
     Attributes:
         window: prompts that a reward's values are kept of.
         refresh: batches between two updates of what is counted; 1: every batch.
+
+    Raises:
+        InputError: one of them is below 1.
     """
 
     window: int = 256

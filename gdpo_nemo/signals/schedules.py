@@ -27,7 +27,11 @@ from gdpo_nemo.validation import TAG
 
 @dataclass(frozen=True)
 class Constant:
-    """One weight throughout, written as a schedule."""
+    """One weight throughout, written as a schedule.
+
+    Raises:
+        InputError: it is not finite.
+    """
 
     value: float
     schedule: Literal["constant"] = "constant"
@@ -45,7 +49,15 @@ class Constant:
 
 @dataclass(frozen=True)
 class Linear:
-    """From one weight to another along a line."""
+    """From one weight to another along a line.
+
+    Attributes:
+        start, end: weights, finite.
+        first_step, last_step: up to which ``start`` holds, and from which on ``end``.
+
+    Raises:
+        InputError: a weight that is not finite, or steps other than 1 <= first_step < last_step.
+    """
 
     start: float
     end: float
@@ -73,7 +85,15 @@ class Linear:
 
 @dataclass(frozen=True)
 class Steps:
-    """Weights that hold for a while."""
+    """Weights that hold for a while.
+
+    Attributes:
+        values: weights, finite; one more than ``steps``.
+        steps: at which the next value begins, rising, above 1.
+
+    Raises:
+        InputError: other values or steps.
+    """
 
     values: tuple[float, ...]
     steps: tuple[int, ...]
@@ -100,7 +120,16 @@ class Steps:
 
 @dataclass(frozen=True)
 class Curriculum:
-    """A reward that begins to count at a step."""
+    """A reward that begins to count at a step.
+
+    Attributes:
+        start_step: the first with a weight other than 0.
+        value: the whole weight, finite.
+        ramp_steps: in which it is reached, in equal parts; 1: at once.
+
+    Raises:
+        InputError: a value that is not finite, or a number of steps below 1.
+    """
 
     start_step: int
     value: float = 1.0

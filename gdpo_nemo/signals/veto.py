@@ -34,6 +34,9 @@ class Veto:
     Attributes:
         reward: name of a reward in use.
         below: values under it veto; finite.
+
+    Raises:
+        InputError: ``below`` is not finite.
     """
 
     reward: str

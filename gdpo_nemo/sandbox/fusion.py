@@ -23,7 +23,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
 from gdpo_nemo.errors import InputError
-from gdpo_nemo.sandbox.inside import harness
+from gdpo_nemo.sandbox.inside import harness, running
 from gdpo_nemo.sandbox.jobs import (
     COMPILE_ERROR,
     ERROR,
@@ -45,47 +45,26 @@ PAUSE_S: Final = 0.5
 """Before the second attempt; twice as long before each one after."""
 GRACE_S: Final = 30.0
 _DRIVER: Final = """
-import atexit, base64, builtins, os, sys, threading, types
-from json import dumps, loads
-STAR_MODULES = {stars!r}
-MAX_VALUE_DEPTH = {depth!r}
-Any = object
-{functions}
-def report(word, letter, text):
-    os.write(2, ("\\n" + word + letter + text + "\\n").encode())
-
-def fault(error):
-    return dumps({{"fault": type(error).__name__, "memory": isinstance(error, MemoryError)}})
+{running}
 
 def drive(source, word, call, prelude):
+    import base64, os
+
+    def write(text):
+        os.write(2, ("\\n" + word + text + "\\n").encode())
+
     try:
-        code = compile(base64.b64decode(source), "solution.py", "exec", dont_inherit=True)
+        data = base64.b64decode(source)
+        code = compile(data, "solution.py", "exec", dont_inherit=True)
     except BaseException as error:
-        report(word, "C", fault(error))
+        write("C" + fault(error)[1:])
         os._exit(1)
-    main = sys.modules["__main__"] = types.ModuleType("__main__")
-    main.__dict__["__builtins__"] = builtins_with_prelude() if prelude else builtins
+    names = builtins_with_prelude()
+    sys.modules["__main__"] = types.ModuleType("__main__")
+    sys.modules["__main__"].__dict__["__builtins__"] = names if prelude else builtins
+    sys.modules["builtins"] = names
     sys.setrecursionlimit({recursion!r})
-    status = 0
-    try:
-        exec(code, main.__dict__)
-        if call is not None:
-            report(word, "V", dumps(call_function(call, main.__dict__)))
-    except SystemExit as stop:
-        status = exit_status(stop)
-        if status:
-            report(word, "F", fault(stop))
-    except BaseException as error:
-        status = 1
-        error.__traceback__ = None
-        report(word, "F", fault(error))
-    try:
-        threading._shutdown()
-        atexit._run_exitfuncs()
-        sys.stdout.flush()
-    except BaseException:
-        status = status or 120
-    os._exit(status)
+    os._exit(execute(code, call, write, has_last_words=any(each in data for each in LAST_WORDS)))
 
 drive({source!r}, {word!r}, {call!r}, {prelude!r})
 """
@@ -175,12 +154,9 @@ class FusionClient:
 
 def driver(job: Job, word: str) -> str:
     """The script that runs a job's program on the server and reports behind a word."""
-    parts = (harness.builtins_with_prelude, harness.exit_status, harness.call_function, harness.exact, harness.key_text)
     return _DRIVER.format(
-        stars=harness.STAR_MODULES,
-        depth=harness.MAX_VALUE_DEPTH,
+        running=inspect.getsource(running),
         recursion=harness.RECURSION_LIMIT,
-        functions="\n".join(inspect.getsource(part) for part in parts),
         source=base64.b64encode(job.source.encode("utf-8", "surrogatepass")).decode(),
         word=word,
         call=job.call,

@@ -180,7 +180,7 @@ def classify(answer: dict[str, Any], limits: Limits, stdout_size: int, report: b
     if answer["stopped"] == "memory":
         return MEMORY, "its processes together used more than memory_mb", False
     if answer["stopped"] == "scratch":
-        return OUTPUT_LIMIT, "its files together exceeded scratch_mb", False
+        return OUTPUT_LIMIT, "its files together exceeded scratch_mb, or 256 in number", False
     if answer["stopped"] in ("cpu", "wall") or answer["cpu_s"] >= limits.cpu_s:
         return TIMEOUT, f"{answer['cpu_s']:.2f} s of CPU, {answer['wall_s']:.2f} s in all", False
     if stdout_size >= int(limits.output_mb * MIB) or (signalled and code == 25):  # SIGXFSZ

@@ -6,7 +6,7 @@ import pytest
 
 from gdpo_nemo.errors import UnknownNameError
 from gdpo_nemo.rewards.code import extract_code
-from gdpo_nemo.rewards.code.comparing import same_output, same_value
+from gdpo_nemo.rewards.code.comparing import prime_same_output, same_output, same_value
 
 
 @pytest.mark.parametrize(
@@ -73,10 +73,20 @@ def test_how_thinking_is_read_can_be_chosen() -> None:
         ("1e400", "inf", False),
         ("nan", "nan", True),
         ("é", "é", True),
+        ("1e400", "5", False),
+        ("1 2", "1\u30002", True),
+        ("1e-7", "0.0000001", True),
+        ("-0.0", "0", True),
+        ("", "\n \n", True),
+        pytest.param("0.5", "1" * 1_000_000 + "x", False, id="an hour, if the pattern could be matched in two ways"),
     ],
 )
 def test_printed_answers(expected: str, printed: str, same: bool) -> None:
     assert same_output(expected, printed.encode()) is same
+
+
+def test_the_loose_scorer_takes_no_number_for_infinity() -> None:
+    assert prime_same_output("inf 1", b"inf 1.000001") and not prime_same_output("inf", b"5")
 
 
 def test_bytes_that_are_no_text_are_wrong() -> None:
@@ -104,6 +114,11 @@ def test_bytes_that_are_no_text_are_wrong() -> None:
         ("1" * 5000, "1" * 5000, True),
         ("1" * 5000, "1" * 4999 + "2", False),
         ("0.5", "NaN", False),
+        ("NaN", "NaN", True),
+        ("NaN", "0", False),
+        ("Infinity", "Infinity", True),
+        ("Infinity", "5", False),
+        ("1e400", "5.5", False),
         ("0.5", "1" * 400, False),
         ("[1", "[1", False),
         ("1", "[" * 100_000, False),

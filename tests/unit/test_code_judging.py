@@ -93,6 +93,20 @@ LISTS = {"inputs": ["3"], "outputs": ["[1, 2, 3]"], "fn_name": "upto"}
             "ok",
             False,
         ),
+        (
+            "import builtins\nbuiltins.type = builtins.isinstance = None\ndef add(a, b): return a + b",
+            PAIR,
+            "ok ok",
+            False,
+        ),
+        ("import numpy\ndef upto(n): return numpy.arange(1, n + 1)", LISTS, "wrong", False),
+        (
+            "import traceback\nn = int(input())\ntry: 1 / 0\nexcept ZeroDivisionError: "
+            "print(2 * n if 'try' in traceback.format_exc() else 0)",
+            DOUBLE,
+            "ok ok",
+            False,
+        ),
         ("def add(a, b): print(a + b)", PAIR, "wrong wrong", False),
         ("def add(a, b): return str(a + b)", PAIR, "wrong wrong", False),
         ("def sub(a, b): return a + b", PAIR, "error error", True),

@@ -70,6 +70,11 @@ def test_the_filter_refuses_what_is_denied_and_lets_the_rest_through(arch: str) 
     assert all(verdicts[name] == ALLOW for name in verdicts.keys() - denied - unknown)
     assert verdicts["read"] == verdicts["futex"] == verdicts["mmap"] == verdicts["clone"] == ALLOW
     assert decide(code, audit, kernel["clone"], CLONE_NEWUSER) == ERRNO | errno.EPERM
+    assert decide(code, audit, kernel["prlimit64"], 0) == ALLOW
+    assert decide(code, audit, kernel["prlimit64"], 1) == ERRNO | errno.EPERM
+    set_owner, is_terminal = 0x8901, 0x5401  # asm-generic/sockios.h, ioctls.h
+    assert decide(code, audit, kernel["ioctl"], 0, set_owner) == ERRNO | errno.EPERM
+    assert decide(code, audit, kernel["ioctl"], 0, is_terminal) == ALLOW
     assert decide(seccomp.base_filter(arch, allow_exec=True), audit, kernel["execve"]) == ALLOW
 
 
@@ -86,10 +91,10 @@ def test_a_program_without_a_namespace_reaches_itself_only(arch: str) -> None:
     def verdict(name: str, *arguments: int) -> int:
         return decide(code, audit, kernel[name], *arguments)
 
-    for name in ("kill", "tgkill", "prlimit64"):
+    for name in ("kill", "tgkill"):
         assert verdict(name, PID) == ALLOW
         assert verdict(name, PID + 1) == verdict(name, (1 << 32) - 1) == ERRNO | errno.EPERM
-    assert verdict("prlimit64", 0) == ALLOW and verdict("kill", 0) == ERRNO | errno.EPERM
+    assert verdict("kill", 0) == ERRNO | errno.EPERM
     assert verdict("clone", CLONE_VM) == ERRNO | errno.EAGAIN and verdict("clone", CLONE_THREAD) == ALLOW
     assert verdict("tkill", PID) == verdict("rt_sigqueueinfo", PID) == ERRNO | errno.EPERM
     set_owner, get_flags = 8, 3  # asm-generic/fcntl.h

@@ -3,13 +3,13 @@
 Printed answers, strict:
 
 - a line break is LF or CRLF; white space at the end of a line and blank lines at the end do not count;
-- lines are equal when their tokens, separated by white space, are;
+- lines are equal when their tokens, separated by white space as ``str.split`` has it, are;
 - a token is equal to itself; when the expected one is a decimal number with a point or an exponent, a number within
   1e-6 of it (absolute or relative, whichever is larger) is equal too. Integers are exact, letter case counts;
 - output that is not UTF-8 is wrong.
 
 Returned values, strict: JSON values of the same shape. true is not 1; an expected integer is exact; an expected
-number with a point or exponent has the tolerance above; a tuple is a list.
+number with a point or exponent has the tolerance above, NaN is NaN; a tuple is a list.
 
 ``prime_*`` give what PRIME's public checker is measured to give: all numbers within a relative 1e-5, so integers too.
 """
@@ -23,7 +23,7 @@ from typing import Any, Final
 
 TOLERANCE: Final = 1e-6
 PRIME_RELATIVE, PRIME_ABSOLUTE = 1e-5, 1e-8
-_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+_NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _MAX_DIGITS = 4000
 
 
@@ -82,13 +82,16 @@ def _same_token(expected: str, printed: str) -> bool:
 
 
 def _close(expected: float, found: float) -> bool:
-    return math.isfinite(found) and abs(expected - found) <= TOLERANCE * max(1.0, abs(expected))
+    both_finite = math.isfinite(expected) and math.isfinite(found)
+    return both_finite and abs(expected - found) <= TOLERANCE * max(1.0, abs(expected))
 
 
 def _equal(expected: Any, found: Any) -> bool:
     if isinstance(expected, bool) or isinstance(found, bool):
         return expected is found
     if isinstance(expected, float) and isinstance(found, int | float):
+        if math.isnan(expected):
+            return isinstance(found, float) and math.isnan(found)
         return expected == found or (abs(found) < 1e300 and _close(expected, float(found)))
     if isinstance(expected, list):
         return isinstance(found, list) and len(expected) == len(found) and all(map(_equal, expected, found))
@@ -130,5 +133,6 @@ def _prime_close(expected: str, printed: str) -> bool:
     except ValueError:
         return False
     return len(wanted) == len(found) and all(
-        abs(a - b) <= PRIME_ABSOLUTE + PRIME_RELATIVE * abs(a) for a, b in zip(wanted, found, strict=True)
+        a == b or (math.isfinite(a) and abs(a - b) <= PRIME_ABSOLUTE + PRIME_RELATIVE * abs(a))
+        for a, b in zip(wanted, found, strict=True)
     )

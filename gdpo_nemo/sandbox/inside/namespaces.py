@@ -12,13 +12,12 @@ import os
 import struct
 from collections.abc import Sequence
 
-from gdpo_nemo.sandbox.inside import privileges, syscalls
+from gdpo_nemo.sandbox.inside import leftovers, privileges, syscalls
 
 NEWNS, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET = 0x20000, 0x4000000, 0x8000000, 0x10000000, 0x20000000, 0x40000000
 OTHERS = NEWNS | NEWUTS | NEWIPC | NEWPID | NEWNET
 RDONLY, NOSUID, NODEV, NOEXEC, REMOUNT, BIND, REC, PRIVATE = 1, 2, 4, 8, 32, 4096, 16384, 1 << 18
 SCRATCH = "/scratch"
-MAX_SCRATCH_ENTRIES = 256
 DEVICES = ("/dev/null", "/dev/zero", "/dev/random", "/dev/urandom")
 _MOUNT_POINTS = ("/mnt", "/media", "/srv", "/opt", "/home", "/var", "/tmp")
 _INSIDE_UID = 65534
@@ -97,8 +96,9 @@ def build_root(read_only: Sequence[str], scratch_mb: int) -> str:
     for name, target in (("stdin", "self/fd/0"), ("stdout", "self/fd/1"), ("stderr", "self/fd/2"), ("fd", "self/fd")):
         os.symlink(f"/proc/{target}", f"{root}/dev/{name}")
     os.makedirs(root + SCRATCH, exist_ok=True)
-    options = f"size={scratch_mb}m,nr_inodes={MAX_SCRATCH_ENTRIES},mode=777"
+    options = f"size={scratch_mb}m,nr_inodes={leftovers.MAX_ENTRIES},mode=777"
     mount("tmpfs", root + SCRATCH, "tmpfs", NOSUID | NODEV, options)
+    os.symlink(SCRATCH, root + "/dev/shm")  # where libraries keep semaphores
     if not os.path.exists(root + "/tmp"):
         os.symlink(SCRATCH, root + "/tmp")
     os.makedirs(root + "/proc")

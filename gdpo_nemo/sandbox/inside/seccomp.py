@@ -3,7 +3,7 @@
 A denied call fails with EPERM and the program goes on: what is refused is an ordinary error, not a crash. Calls
 newer than the tables are answered with ENOSYS. Two filters:
 
-    base     once, in the process that forks the programs
+    base     once, in the process that forks the programs, whose limits no program may set
     alone    in each program where no PID namespace keeps it apart: no new process, signals to itself only
 """
 
@@ -46,6 +46,10 @@ NAMESPACE_FLAGS: Final = 0x7E020000 | 0x80
 """CLONE_NEW* of the first argument of clone: mount, cgroup, uts, ipc, user, pid, net, time."""
 CLONE_THREAD: Final = 0x10000
 F_SETOWN, F_SETOWN_EX, F_SETSIG = 8, 15, 10
+IOCTLS_DENIED: Final = (
+    *(0x8901, 0x8902),  # FIOSETOWN, SIOCSPGRP: signals to another process
+    *(0x40086602, 0x401C5820),  # FS_IOC_SETFLAGS, FS_IOC_FSSETXATTR: marks that stay on the scratch folder
+)
 
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 _ALLOW, _KILL, _ERRNO = 0x7FFF0000, 0x80000000, 0x50000
@@ -130,6 +134,8 @@ def base_filter(arch: str, *, allow_exec: bool = False) -> bytes:
     for name in DENIED + (() if allow_exec else EXEC):
         rules.deny(name)
     rules.deny_flags("clone", NAMESPACE_FLAGS)
+    rules.only("prlimit64", (0,))
+    rules.deny_second("ioctl", IOCTLS_DENIED)
     return rules.compiled()
 
 
@@ -150,7 +156,6 @@ class AloneFilter:
             rules.deny(name)
         rules.only("kill", (self._PID,))
         rules.only("tgkill", (self._PID,))
-        rules.only("prlimit64", (0, self._PID))
         rules.deny_second("fcntl", (F_SETOWN, F_SETOWN_EX, F_SETSIG))
         self._code = rules.compiled()
 

@@ -72,7 +72,7 @@ class Watch:
                 return "cpu"
             if memory > limits["memory"]:
                 return "memory"
-            if not self._own_pids and leftovers.size(self._scratch) > self._scratch_bytes:
+            if not self._own_pids and leftovers.is_full(self._scratch, self._scratch_bytes):
                 return "scratch"
             left_s = deadline - time.monotonic()
             if left_s <= 0:

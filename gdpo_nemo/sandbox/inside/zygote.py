@@ -114,6 +114,7 @@ class Zygote:
         self.layers = isolate(config, sock)
         self._own_pids, self._filtered = bool(config["namespaces"]), bool(config["seccomp"])
         self._scratch = os.getcwd()
+        self._owned = leftovers.is_own(self._scratch)
         # Not os.fork, whose work in the child (a new seed for random, hooks of threading) costs more than all the rest.
         # This process has one thread, so there is nothing to put right; and a program's random numbers are the same
         # on every run. Not os.waitpid, which raises when there is nothing to wait for, the ordinary case.
@@ -260,7 +261,7 @@ class Zygote:
     def _clean(self) -> bool:
         """Empty the scratch folder; whether that went well."""
         try:
-            leftovers.empty(self._scratch)
+            leftovers.empty(self._scratch, owned=self._owned)
         except OSError:
             return False
         return True
@@ -270,6 +271,7 @@ def main() -> None:
     """Isolate, say so, serve. The configuration is the first argument."""
     config = json.loads(sys.argv[1])
     os.environ.pop("LD_BIND_NOW", None)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # the kernel keeps from PID 1 all that it has no handler for
     sock = _socket.socket(fileno=config["socket"])
     try:
         zygote = Zygote(config, sock)

@@ -15,7 +15,9 @@ from gdpo_nemo.evaluation.sampling import SamplingParams
 
 def add_arguments(parser):
     """Options of this program."""
-    parser.add_argument("--questions", type=Path, required=True, nargs="+", metavar="FILE", help=".json, .jsonl or .parquet")
+    parser.add_argument(
+        "--questions", type=Path, required=True, nargs="+", metavar="FILE", help=".json, .jsonl or .parquet"
+    )
     parser.add_argument("--system", default="", metavar="TEXT", help="system message of every conversation")
 
 

@@ -26,7 +26,7 @@ from pathlib import Path
 
 from gdpo_nemo.rewards.code import judge
 from gdpo_nemo.rewards.code.comparing import same_output
-from gdpo_nemo.sandbox.inside.harness import STAR_MODULES
+from gdpo_nemo.sandbox.inside.running import STAR_MODULES
 from gdpo_nemo.sandbox.jobs import Limits
 from gdpo_nemo.sandbox.pool import LocalPool
 

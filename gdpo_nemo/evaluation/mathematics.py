@@ -9,8 +9,8 @@
                      equally frequent answers counts, and no answer is no vote
 
 Intervals are bootstraps over problems. "These problems" keeps the problems and draws samples: how far the number
-would move if the same model answered again. Tokens are counted by whoever samples, over an endpoint by its server; the end
-token is no part of the length where the server says that it counted one, as vLLM's does.
+would move if the same model answered again. Tokens are counted by whoever samples, over an endpoint by its server; the
+end token is no part of the length where the server says that it counted one, as vLLM's does.
 """
 
 from __future__ import annotations

@@ -15,12 +15,11 @@ from gdpo_nemo.report.spec import Column, ReportSpec
 from gdpo_nemo.suite import exhibits, programs
 from gdpo_nemo.suite.answer import Answer
 from gdpo_nemo.suite.experiment import EMBEDDED, Experiment
-from gdpo_nemo.suite.grid import Selection
-from gdpo_nemo.terminal import listing, sentences
+from gdpo_nemo.suite.explanation import to_text
+from gdpo_nemo.suite.grid import Selection, parse_seeds
 
 KEY = re.compile(r"(?P<exhibit>[^:/]+):(?P<model>[^/]+)/(?P<arm>[^/]+)/(?P<column>[^/]+)")
 SHOWN = 3
-LONGEST_TEXT = 400
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,7 +29,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="EXHIBIT:MODEL/ARM/COLUMN",
         help="as in the column key of table.csv, and in a cell's address on the page",
     )
-    parser.add_argument("--experiment", metavar="NAME", help="where several have an exhibit of that name (embedded)")
+    parser.add_argument(
+        "--experiment", metavar="NAME", help="a name or the path of a config, as for run; needed for one of your own"
+    )
+    parser.add_argument("--seeds", metavar="0-2", help="of the runs at embedded scale (default: as for report)")
     parser.add_argument("--samples", type=count, default=SHOWN, metavar="N", help=f"samples to show (default: {SHOWN})")
     parser.add_argument("--seed", type=int, default=0, help="of the choice of samples (default: 0)")
     parser.add_argument(
@@ -49,7 +51,7 @@ def answer(options: argparse.Namespace) -> Answer:
     match = KEY.fullmatch(options.key)
     if match is None:
         raise UsageError(f"{options.key!r} is not of the form table1:<model>/<arm>/<column>; see key in table.csv")
-    specs = _specs(match["exhibit"], match["model"], match["arm"], options.experiment, options.out)
+    specs = _specs(match["exhibit"], match["model"], match["arm"], options.experiment, options.out, options.seeds)
     spec = next(spec for spec in specs if spec.model == match["model"])
     column = next((column for column in spec.columns if column.name == match["column"]), None)
     if column is None:
@@ -114,10 +116,12 @@ def explain(
         "runs": runs,
         "samples": samples,
     }  # fmt: skip
-    return Answer(_text(data, column), data)
+    return Answer(to_text(data, column), data)
 
 
-def _specs(exhibit: str, model: str, arm: str, wanted: str | None, out: Path) -> list[ReportSpec]:
+def _specs(
+    exhibit: str, model: str, arm: str, wanted: str | None, out: Path, seeds: str | None = None
+) -> list[ReportSpec]:
     """Those of all models of the exhibit, ``model`` among them."""
     if exhibit in [program.experiment.name for program in programs.all_programs()]:
         raise UsageError(f"{exhibit} is an experiment; its cells are embedded:{model}/..., with --experiment {exhibit}")
@@ -129,14 +133,11 @@ def _specs(exhibit: str, model: str, arm: str, wanted: str | None, out: Path) ->
         if model not in found.models:
             raise UnknownNameError(f"model of {exhibit}", model, found.models)
         return specs
-    experiments = [program.experiment.name for program in programs.all_programs()]
-    if wanted is not None and wanted not in experiments:
-        raise UnknownNameError("experiment", wanted, experiments)
-    known = {one.name for program in programs.all_programs() for one in program.experiment.arms} | {"base"}
+    candidates = _candidates(wanted)
+    known = {one.name for program in candidates for one in program.experiment.arms} | {"base"}
     if arm not in known:
         raise UnknownNameError("arm of the embedded experiments", arm, sorted(known))
-    with_arm = [program for program in programs.all_programs() if _has(program.experiment, arm)]
-    named = [program for program in with_arm if wanted in (None, program.experiment.name)]
+    named = [program for program in candidates if _has(program.experiment, arm)]
     present = [program for program in named if (out / program.experiment.name / EMBEDDED / model).is_dir()]
     on_disk = sorted({path.name for program in named for path in (out / program.experiment.name / EMBEDDED).glob("*")})
     if not present and on_disk:
@@ -146,14 +147,27 @@ def _specs(exhibit: str, model: str, arm: str, wanted: str | None, out: Path) ->
     if len(present) > 1:
         names = ", ".join(program.experiment.name for program in present)
         raise UsageError(f"several experiments have {arm} with {model}: {names}; name one with --experiment")
-    return [_embedded(present[0], model, out)]
+    return [_embedded(present[0], model, out, seeds)]
+
+
+def _candidates(wanted: str | None) -> list[programs.Program]:
+    """The experiments that a key may be about: the one that was named, by name or by file, else those shipped."""
+    if wanted is None:
+        return programs.all_programs()
+    if Path(wanted).suffix:
+        return [programs.find(wanted)]
+    shipped = {program.experiment.name: program for program in programs.all_programs()}
+    if wanted not in shipped:
+        own = UnknownNameError("experiment", wanted, shipped)
+        raise UsageError(f"{own} Of an experiment of your own, name the config that `gdpo run` was given")
+    return [shipped[wanted]]
 
 
 def _has(experiment: Experiment, arm: str) -> bool:
     return arm == "base" or any(one.name == arm for one in experiment.arms)
 
 
-def _embedded(program: programs.Program, model: str, out: Path) -> ReportSpec:
+def _embedded(program: programs.Program, model: str, out: Path, seeds: str | None) -> ReportSpec:
     from gdpo_nemo.suite.reporting import embedded_spec
 
     experiment = program.experiment
@@ -162,7 +176,7 @@ def _embedded(program: programs.Program, model: str, out: Path) -> ReportSpec:
             program,
             scale=EMBEDDED,
             arms=experiment.pick_arms(None),
-            seeds=experiment.default_seeds(EMBEDDED),
+            seeds=parse_seeds(seeds) if seeds else experiment.default_seeds(EMBEDDED),
             model=model,
             out=out,
         )
@@ -239,44 +253,3 @@ def _recipe(column: Column) -> str:
     return (
         f"{what} over the samples of each question, then over the questions of {column.benchmark}{groups}, then seeds"
     )
-
-
-def _text(data: dict[str, Any], column: Column) -> str:
-    from gdpo_nemo.report.samples import STATE_WORDS
-
-    pairs = [
-        ("value", data["note"] if data["value"] is None else f"{data['value']:.{column.digits + 1}f} {column.unit}")
-    ]
-    if data["interval"]:
-        low, high, method = data["interval"]
-        pairs.append(("interval", f"[{low:.{column.digits + 1}f}, {high:.{column.digits + 1}f}], {method}"))
-    if data["paper"] is not None:
-        pairs.append(("paper", f"{data['paper']:g}, verdict {str(data['verdict']).replace('_', ' ')}"))
-    if data["band"]:
-        pairs.append(("band", f"[{data['band'][0]:.{column.digits + 1}f}, {data['band'][1]:.{column.digits + 1}f}]"))
-    n = data["n"]
-    pairs += [
-        ("n", f"{n['seeds']} seeds x {n['questions']} questions, {n['samples']} samples, {n['ungraded']} ungraded"),
-        ("computed as", data["computed_as"]),
-    ]
-    blocks = [data["key"] + (" SYNTHETIC, not a result" if data["synthetic"] else ""), data["title"], listing(pairs)]
-    blocks.append(sentences(f"claim {line}" for line in data["claims"]))
-    for run in data["runs"]:
-        blocks.append(f"\nrun {run['path']}: {STATE_WORDS.get(run['state'], run['state'])}")
-        named = ("config", "provenance", "evaluation", "benchmark", "grader", "sampling", "samples_per_question")
-        blocks.append(listing([(name, _short(run[name], quoted=False)) for name in named if run.get(name)]))
-    for sample in data["samples"]:
-        blocks.append(
-            f"\nsample {sample['index']} of {sample['row_id']}" + (f" ({g})" if (g := sample["group"]) else "")
-        )
-        prompt = "\n".join(f"[{message['role']}] {message['content']}" for message in sample["messages"])
-        pairs = [("prompt", _short(prompt)), ("gold", _short(sample["gold"])), ("response", _short(sample["response"]))]
-        pairs += [("values", _short(sample["values"])), ("reasons", _short(sample["reasons"]))]
-        pairs += [("response at", sample["response_at"] or ""), ("score at", sample["score_at"] or "")]
-        blocks.append(listing(pairs))
-    return "\n".join(filter(None, blocks))
-
-
-def _short(value: object, quoted: bool = True) -> str:
-    text = "" if value is None else repr(value) if quoted and isinstance(value, str) else str(value)
-    return text if len(text) <= LONGEST_TEXT else f"{text[:LONGEST_TEXT]}... ({len(text)} characters)"

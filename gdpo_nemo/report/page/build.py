@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,6 +25,7 @@ from gdpo_nemo.report.verdict import Verdict
 from gdpo_nemo.run_dir import RunDir
 
 NAME = "report.html"
+FILES = (".yaml", ".yml", ".py")
 
 
 @dataclass(frozen=True)
@@ -82,7 +84,7 @@ def collect(found: Findings, out: Path) -> PageDocument:
         questions=traced.questions,
         samples=traced.samples,
         traces=traced.traces,
-        experiment=first.experiment if first.scale == "embedded" else "",
+        experiment=_experiment(first) if first.scale == "embedded" else "",
         synthetic=first.synthetic or bool(table and table.synthetic),
     )
 
@@ -90,6 +92,18 @@ def collect(found: Findings, out: Path) -> PageDocument:
 def _stability(arms: Sequence[ArmStability], labels: Mapping[str, str]) -> Grid:
     headings, lines = stability.rows(arms, labels)
     return Grid(tuple(headings), tuple(map(tuple, lines)), (stability.NOTE,))
+
+
+def _experiment(spec: ReportSpec) -> str:
+    """What ``gdpo explain`` takes: the file that ``run`` was given, else its name; the seeds and folder too."""
+    commands = (str(RunDir(path).provenance().get("command") or "") for path in spec.readable.values() if path.is_dir())
+    words = shlex.split(next(filter(None, commands), ""))[1:]
+    named = next((word for word in words if word.endswith(FILES) and "=" not in word), spec.experiment)
+    out = ["--out", "runs/smoke"] if "--smoke" in words else []
+    if "--out" in words[:-1]:
+        out = ["--out", words[words.index("--out") + 1]]
+    seeds = words[words.index("--seeds") :][:2] if "--seeds" in words else []
+    return shlex.join([named, *seeds, *out])
 
 
 def _records(specs: Sequence[ReportSpec]) -> dict[str, dict[str, object]]:

@@ -16,7 +16,7 @@ from gdpo_nemo.report.page import charts
 from gdpo_nemo.report.page.document import Grid, Health, PageDocument
 from gdpo_nemo.report.page.markup import Markup, el, joined
 from gdpo_nemo.report.spec import Column
-from gdpo_nemo.report.table import Cell, Table, TableRow
+from gdpo_nemo.report.table import BASE, Cell, Table, TableRow
 from gdpo_nemo.report.verdict import Verdict
 
 ARMS_AT_FIRST = 8  # more lines than that cannot be told apart
@@ -51,7 +51,8 @@ def tiles(document: PageDocument) -> Markup:
     verdicts = Counter[str](cell.verdict for cell in cells if cell.verdict is not None)
     shown = [(statuses[status], f"claims {words(status)}") for status in STATUS_ORDER] if document.verdicts else []
     shown += [(verdicts[verdict], f"cells {words(verdict)}") for verdict in CELL_ORDER if verdicts]
-    runs = {run.path: run.state for trace in document.traces.values() for run in trace.runs}
+    lines = (run for trace in document.traces.values() for run in trace.runs)
+    runs = {run.path: run.state for run in lines if run.name.split("/")[0] != BASE}
     finished = sum(state == "finished" for state in runs.values())
     items = [el("li", el("b", str(count)), el("span", label)) for count, label in shown]
     if runs:
@@ -128,7 +129,7 @@ def results(table: Table, traces: Mapping[str, object]) -> Markup:
     return joined(
         [
             scroll(table.title, el("table", head, el("tbody", *rows), class_="results")),
-            notes([*how, *missing, *table.caption, *best]),
+            notes([*table.notes, *how, *missing, *table.caption, *best]),
         ]
     )
 

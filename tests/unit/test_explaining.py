@@ -1,0 +1,61 @@
+"""What ``gdpo explain`` prints, on runs written by hand, of a configuration of one's own."""
+
+import shlex
+
+import pytest
+
+from gdpo_nemo.evaluation.store import EvaluationStore
+from gdpo_nemo.report.page.build import _experiment
+from gdpo_nemo.run_dir import RunDir
+from gdpo_nemo.suite.command_line import execute
+from gdpo_nemo.suite.grid import Selection, resolve
+from gdpo_nemo.suite.programs import find
+from gdpo_nemo.suite.reporting import embedded_spec
+
+CONFIG = "examples/own_rewards/gdpo.yaml"
+QUESTION = "My parcel is late. " * 40 + "Where is it?"
+
+
+@pytest.fixture
+def selection(tmp_path, monkeypatch):
+    """Two finished runs; a path of the programs stands for itself anywhere."""
+    monkeypatch.chdir(tmp_path)
+    program = find(CONFIG)
+    selection = Selection(program, "embedded", ("gdpo",), (0, 1), "tiny", tmp_path / "elsewhere")
+    grid = resolve(selection)
+    messages = [{"role": "system", "content": "You answer. " * 60}, {"role": "user", "content": QUESTION}]
+    for run in (grid.base, *grid.runs):
+        RunDir.claim(run.dir.path, run.settings, {"command": f"gdpo run {CONFIG} --seeds 0,1 --out elsewhere"})
+        header = {"benchmark": {"name": "heldout", "revision": None, "hashes": {}}, "grader": "default", "model": {}}
+        sampling = {"temperature": 1.0, "seed": run.config.seed}
+        store = EvaluationStore.create(
+            run.dir.evaluation_path("heldout"), header | {"sampling": sampling, "samples_per_question": 1}
+        )
+        store.write_questions([{"row_id": "row0", "messages": messages, "gold": "shipping"}])
+        values = {"right_desk": 1.0, "thanks": None, "brief": 0.5}
+        store.append_scores([{"row_id": "row0", "index": 0, "values": values, "reasons": {}}])
+        evaluation = {"questions": 1, "samples_per_question": 1, "ungraded": 1}
+        run.dir.finish({"steps": run.total_steps, "evaluation": evaluation})
+    return selection
+
+
+def test_what_the_page_prints_for_an_experiment_of_ones_own_is_understood(selection, capsys):
+    named = _experiment(embedded_spec(selection))
+    assert named == f"{CONFIG} --seeds 0,1 --out elsewhere"
+    assert execute(["explain", "embedded:tiny/gdpo/right_desk", "--experiment", *shlex.split(named)]) == 0
+    assert "seed1: finished" in capsys.readouterr().out
+
+
+def test_the_name_alone_of_ones_own_experiment_leads_to_its_file(selection, capsys):
+    assert execute(["explain", "embedded:tiny/gdpo/right_desk", "--experiment", "own_rewards"]) == 2
+    assert "name the config that `gdpo run` was given" in capsys.readouterr().err
+
+
+def test_the_question_is_whole_the_system_turn_cut_and_shared_lines_stand_once(selection, capsys):
+    options = ["--experiment", CONFIG, "--out", "elsewhere", "--seeds", "0-1"]
+    assert execute(["explain", "embedded:tiny/gdpo/right_desk", *options]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert QUESTION in text and "characters)" in text
+    assert "{" not in text and "None" not in text
+    assert text.count("benchmark heldout") == 1 and "temperature 1, seed 0" in text and "temperature 1, seed 1" in text
+    assert "right_desk 1, thanks ungraded, brief 0.5" in text

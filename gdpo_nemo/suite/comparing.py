@@ -14,6 +14,8 @@ from gdpo_nemo.terminal import table
 
 LONGEST_VALUE = 48
 PARTS = {"config": "configuration", "provenance": "what produced it", "result": "result"}
+ALWAYS = {("provenance", key) for key in ("command", "created", "seed")}
+"""What differs between nearly all runs stands last."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -41,9 +43,10 @@ def diff(left: Path, right: Path) -> Answer:
     data: dict[str, Any] = {"left": str(left), "right": str(right)}
     lines = [f"A: {left}", f"B: {right}"]
     for part, title in PARTS.items():
-        found = list(differing_keys(sides[0][part], sides[1][part]))
+        found = sorted(differing_keys(sides[0][part], sides[1][part]), key=lambda one: (part, one[0]) in ALWAYS)
         data[part] = {key: {"left": a, "right": b} for key, a, b in found}
-        lines.append(f"\n{title}: {f'{len(found)} keys differ' if found else 'the same'}")
+        number = "1 key differs" if len(found) == 1 else f"{len(found)} keys differ"
+        lines.append(f"\n{title}: {number if found else 'the same'}")
         if found:
             lines.append(table([["", "A", "B"], *([key, _short(a), _short(b)] for key, a, b in found)]))
     return Answer("\n".join(lines), data)

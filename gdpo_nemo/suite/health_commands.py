@@ -179,13 +179,13 @@ def _head(health: Health) -> str:
 
 
 def _reward_rows(health: Health) -> list[list[str]]:
-    head = ["", "weight", "range", "seen", "mean", "variance", "in groups", "5 50 95 %", "missing", "constant", "ceiling", "floor"]  # noqa: E501  # fmt: skip
+    head = ["", "weight", "range", "seen", "mean", "variance", "in groups", "5/50/95 %", "missing", "constant", "ceiling", "floor"]  # noqa: E501  # fmt: skip
     rows = [head]
     for one in health.rewards:
         rows.append([
             one.name, f"{one.weight:g}", f"{one.declared[0]:g}..{one.declared[1]:g}" if one.declared else "-",
             f"{_number(one.lowest)}..{_number(one.highest)}", _number(one.mean), _number(one.variance),
-            _number(one.variance_within), " ".join(_number(one.quantiles[i]) for i in (0, 2, 4)),
+            _number(one.variance_within), "/".join(_number(one.quantiles[i]) for i in (0, 2, 4)),
             *(_percent(share) for share in (
                 one.frac_missing, one.frac_constant_groups, one.frac_ceiling, one.frac_floor,
             )),

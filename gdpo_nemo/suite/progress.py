@@ -84,11 +84,17 @@ class Progress:
             self._bar.close()
 
     def _current(self) -> str:
-        return ", ".join(f"{name} {self._steps[name]}/{self._runs[name].total_steps}" for name in self._running)
+        return ", ".join(self._where(name) for name in self._running)
+
+    def _where(self, name: str) -> str:
+        step, total = self._steps[name], self._runs[name].total_steps
+        return f"{name} {step}/{total}{', evaluating' if step >= total else ''}"
 
     def _remaining(self) -> str:
         done = sum(self._steps.values())
         made = done - self._first
+        if done >= self._total:
+            return "evaluations left"
         if made <= 0:
             return "time left unknown"
         return f"about {duration((self._total - done) * (time.monotonic() - self._since) / made)} left"

@@ -34,3 +34,13 @@ def test_a_run_is_the_same_as_itself(runs, capsys):
 def test_a_path_that_is_no_run_is_refused(runs, capsys):
     assert execute(["diff", "a", "nowhere"]) == 2
     assert "nowhere is not a run directory" in capsys.readouterr().err
+
+
+def test_what_differs_between_any_two_runs_stands_last(runs, capsys):
+    for name, created in (("c", "10:00"), ("d", "11:00")):
+        RunDir.claim(runs / name, {"clip": 0.2}, {"command": name, "created": created, "packages": {"torch": name}})
+    assert execute(["diff", "c", "d"]) == 0
+    text = capsys.readouterr().out
+    assert text.index("packages.torch") < text.index("command") < text.index("created")
+    assert execute(["diff", "a", "b"]) == 0
+    assert "what produced it: 1 key differs\n" in capsys.readouterr().out

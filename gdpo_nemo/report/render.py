@@ -26,6 +26,7 @@ LATEX_ESCAPES = {
 MARKDOWN_SPECIAL = "\\|*_`<~$"
 LINE_BREAK = re.compile(r"\s*[\r\n\v\f\x85\u2028\u2029]+\s*")
 CLAIMS, POWER, MISSING, DEVIATIONS = "Claims", "What these runs can tell", "No result yet", "Differences from the paper"
+NOTES = "These runs"
 
 
 def to_text(table: Table) -> str:
@@ -43,8 +44,8 @@ def to_text(table: Table) -> str:
     blocks = [SYNTHETIC] if table.synthetic else []
     blocks += [table.title]
     blocks += ["\n".join([*body, rule]), textwrap.fill(_caption(table, "*"), columns())]
-    blocks += _text_list(CLAIMS, table.claims) + _text_list(POWER, table.power)
-    blocks += _text_list(MISSING, table.missing)
+    for title, items in _lists(table):
+        blocks += _text_list(title, items)
     blocks += _text_list(DEVIATIONS, [f"{name}: {text}" for name, text in table.deviations])
     return "\n\n".join(blocks) + "\n"
 
@@ -63,7 +64,7 @@ def to_markdown(table: Table) -> str:
         ]
         blocks.append("\n".join(lines))
     blocks.append(_markdown(_caption(table, "Bold")))
-    for title, items in ((CLAIMS, table.claims), (POWER, table.power), (MISSING, table.missing)):
+    for title, items in _lists(table):
         blocks += _markdown_list(title, items)
     if table.deviations:
         notes = [f"{i}. {_markdown(name)}: {_markdown(text)}" for i, (name, text) in enumerate(table.deviations, 1)]
@@ -90,7 +91,7 @@ def to_latex(table: Table) -> str:
         lines.append("\\midrule")
         lines += [f"\\multicolumn{{{num_columns}}}{{l}}{{\\textit{{{_latex(block.name)}}}}} \\\\"] if block.name else []
         lines += [_latex_row(map(_latex_cell, row)) for row in block.rows]
-    lines += ["\\bottomrule", "\\end{tabular}"]
+    lines += ["\\bottomrule", "\\end{tabular}", *(f"\\par\\footnotesize {_latex(note)}" for note in table.notes)]
     for title, items in ((CLAIMS, table.claims if table.against_paper else ()), (POWER, table.power)):
         lines += [f"\\par\\footnotesize {title}: {_latex('; '.join(items))}."] if items else []
     if table.missing:
@@ -120,7 +121,7 @@ def to_html(table: Table) -> str:
             parts.append(f"<tr>{''.join(labels + cells)}</tr>")
         parts.append("</tbody>")
     parts += ["</table>", f"<p>{html.escape(_caption(table, 'Bold'))}</p>"]
-    for title, items in ((CLAIMS, table.claims), (POWER, table.power), (MISSING, table.missing)):
+    for title, items in _lists(table):
         parts += _html_list(title, items)
     parts += _html_list(DEVIATIONS, [f"{name}: {text}" for name, text in table.deviations])
     return "\n".join([*parts, "</html>", ""])
@@ -165,6 +166,11 @@ def to_csv(table: Table) -> str:
                 }
             )
     return buffer.getvalue()
+
+
+def _lists(table: Table) -> tuple[tuple[str, Sequence[str]], ...]:
+    """What stands under a table and its caption, in order."""
+    return ((NOTES, table.notes), (CLAIMS, table.claims), (POWER, table.power), (MISSING, table.missing))
 
 
 def _caption(table: Table, best: str) -> str:

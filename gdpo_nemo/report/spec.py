@@ -162,6 +162,7 @@ class ReportSpec:
         allow_incomplete: whether evaluations with failed requests count, their failures shown as such.
         unreadable: path of a run, or of the base -> what is wrong with it; it is named, and not read.
         synthetic: whether the runs were found to be made up; pictures say so.
+        notes: what a reader must know about these runs, such as seeds left out; stands under the table.
     """
 
     experiment: str
@@ -189,3 +190,4 @@ class ReportSpec:
 
     tradeoff: tuple[str, ...] = ()
     synthetic: bool = False
+    notes: tuple[str, ...] = ()

@@ -56,6 +56,7 @@ class Table:
         deviations: known differences from the paper.
         power: what the runs can and cannot tell, one line per claim; stands below the claims.
         synthetic: whether the runs were made up; every rendering says so.
+        notes: of the spec.
         against_paper: whether it has the paper's numbers: a line per cell, with paper, ours, interval, n and verdict.
     """
 
@@ -71,6 +72,7 @@ class Table:
     power: tuple[str, ...] = ()
     synthetic: bool = False
     against_paper: bool = False
+    notes: tuple[str, ...] = ()
 
     @property
     def groups(self) -> tuple[str, ...]:
@@ -121,6 +123,7 @@ def build_table(parts: Sequence[Part], verdicts: Sequence[Verdict]) -> Table:
         power=captions.power(spec, verdicts, named=len(parts) > 1),
         synthetic=synthetic,
         against_paper=facts.against_paper,
+        notes=tuple(note for part in parts for note in part.spec.notes),
     )
 
 

@@ -146,6 +146,7 @@ def _selection(program: programs.Program, options: argparse.Namespace, overrides
         out=options.out or Path("runs/smoke" if options.smoke else "runs"),
         smoke=options.smoke,
         overrides=tuple(overrides),
+        arms_named=arms is not None and (arms is not program.arms or not program.is_free),
     )
 
 

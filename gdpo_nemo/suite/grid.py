@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -33,6 +33,7 @@ class Selection:
         out: folder above all experiments.
         smoke: a few small steps of every stage.
         overrides: dotted ``key=value``, applied last.
+        arms_named: whether the arms were asked for; a table has all arms with runs else.
     """
 
     program: Program
@@ -43,6 +44,7 @@ class Selection:
     out: Path
     smoke: bool = False
     overrides: tuple[str, ...] = ()
+    arms_named: bool = False
 
     @property
     def experiment(self) -> Experiment:
@@ -64,11 +66,33 @@ class Selection:
         return ((arm, seed) for seed in self.seeds for arm in self.arms)
 
     def covered(self) -> dict[tuple[str, int], RunDir]:
-        """The selected runs and all others found on disk, in the order of the table.
+        """The selected runs and all others found on disk, in the order of the table."""
+        return self._ordered({*self.pairs(), *self.tree.found()})
 
-        A table never leaves out a finished run because a later command asked for other seeds.
+    def compared(self) -> dict[tuple[str, int], RunDir]:
+        """The runs of a table: the selected seeds of the selected arms and, unless those were named, of all with runs.
+
+        Selected runs are there whether they were started or not.
         """
-        keys = {*self.pairs(), *self.tree.found()}
+        others = [] if self.arms_named else [key for key in self.tree.found() if key[1] in self.seeds]
+        return self._ordered({*self.pairs(), *others})
+
+    def seeds_left_out(self) -> str:
+        """One sentence about runs of other seeds, and the option that takes them in; or empty."""
+        arms: dict[str, list[int]] = {}
+        for arm, seed in self.covered():
+            if seed not in self.seeds and (arm in self.arms or not self.arms_named):
+                arms.setdefault(arm, []).append(seed)
+        if not arms:
+            return ""
+        parts = [f"seed{'s' * (len(seeds) > 1)} {ranges(seeds)} of {arm}" for arm, seeds in arms.items()]
+        wanted = ranges([*self.seeds, *(seed for seeds in arms.values() for seed in seeds)])
+        one = sum(map(len, arms.values())) == 1
+        return (
+            f"{', '.join(parts)} {'is' if one else 'are'} left out; --seeds {wanted} takes {'it' if one else 'them'} in"
+        )
+
+    def _ordered(self, keys: Iterable[tuple[str, int]]) -> dict[tuple[str, int], RunDir]:
         names = [arm.name for arm in self.experiment.arms]
         ordered = sorted((key for key in keys if key[0] in names), key=lambda key: (names.index(key[0]), key[1]))
         return {(arm, seed): self.tree.run(arm, seed) for arm, seed in ordered}
@@ -231,6 +255,17 @@ def parse_seeds(text: str) -> tuple[int, ...]:
     if not seeds or len(set(seeds)) < len(seeds):
         raise UsageError(f"seeds {text!r} name {'none' if not seeds else 'one seed twice'}")
     return tuple(seeds)
+
+
+def ranges(seeds: Iterable[int]) -> str:
+    """What ``parse_seeds`` reads as these seeds: ``0-2,7``."""
+    parts: list[list[int]] = []
+    for seed in sorted(set(seeds)):
+        if parts and seed == parts[-1][-1] + 1:
+            parts[-1].append(seed)
+        else:
+            parts.append([seed])
+    return ",".join(f"{part[0]}-{part[-1]}" if len(part) > 1 else f"{part[0]}" for part in parts)
 
 
 def split_names(text: str) -> Sequence[str]:

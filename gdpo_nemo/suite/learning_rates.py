@@ -64,7 +64,7 @@ def read_learning_rates(selection: Selection, roots: Sequence[Path]) -> Learning
     first: dict[str, tuple[Path, Any]] = {}
     for root in (selection.out, *roots):
         own = replace(selection, out=root)
-        runs = {key: run for key, run in own.covered().items() if run.exists()}
+        runs = {key: run for key, run in own.compared().items() if run.exists()}
         if not runs:
             raise PrerequisiteError(f"no runs in {own.tree.path}; --learning-rates takes folders such as --out does")
         rates = set()

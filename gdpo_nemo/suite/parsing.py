@@ -107,7 +107,9 @@ def _add_selection(parser: argparse.ArgumentParser) -> None:
         "--model", help="tiny (default), smollm2, a local Hugging Face directory, or owner/name; see configs/model/"
     )
     parser.add_argument(
-        "--arms", metavar="A,B", help="some arms by name, or all (default: those that the paper compares)"
+        "--arms",
+        metavar="A,B",
+        help="some arms by name, or all (default: those that the paper compares; in a report also those with runs)",
     )
     parser.add_argument("--seeds", metavar="0-2", help="0-2 or 0,1,5 (default: those that the experiment declares)")
     parser.add_argument(

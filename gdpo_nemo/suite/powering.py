@@ -9,11 +9,11 @@ from typing import Any
 
 from gdpo_nemo.arguments import positive
 from gdpo_nemo.errors import PrerequisiteError, UsageError
-from gdpo_nemo.report.spec import Column, Exhibit, ReportSpec
+from gdpo_nemo.report.spec import Column, ReportSpec
 from gdpo_nemo.suite import exhibits, programs
 from gdpo_nemo.suite.answer import Answer
 from gdpo_nemo.suite.experiment import EMBEDDED
-from gdpo_nemo.suite.grid import Selection
+from gdpo_nemo.suite.grid import Selection, parse_seeds
 from gdpo_nemo.terminal import sentences, table_rows
 
 NOTE = (
@@ -27,7 +27,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """A table or experiment, and the spread where nothing ran."""
     parser.add_argument("target", help="an experiment (gdpo list), or one of the paper's tables: table1")
     parser.add_argument(
-        "--scale", choices=[EMBEDDED, exhibits.PAPER], help="(default: paper where the experiment has such tables)"
+        "--scale",
+        default=EMBEDDED,
+        choices=[EMBEDDED, exhibits.PAPER],
+        help="of an experiment: embedded, the runs of this machine (default), or paper, its tables",
+    )
+    parser.add_argument(
+        "--seeds", type=parse_seeds, metavar="0-2", help="0-2 or 0,1,5 (default: those that the experiment declares)"
     )
     parser.add_argument(
         "--spread",
@@ -51,13 +57,14 @@ def answer(options: argparse.Namespace) -> Answer:
     known = programs.exhibits()
     if options.target in known:
         program, exhibit = known[options.target]
-        specs = exhibits.specs(program.experiment, exhibit, options.out)
+        specs = exhibits.specs(program.experiment, exhibit, options.out, options.seeds)
         return power([(exhibit.name, specs)], options.spread)
     program = programs.find(options.target)
-    tables = [exhibit for exhibit in program.experiment.exhibits if exhibit.claims]
-    if options.scale == EMBEDDED or not tables:
+    if options.scale == EMBEDDED:
         return power([(EMBEDDED, [_embedded(program, options)])], options.spread)
-    return power([(one.name, _specs(program, one, options.out)) for one in tables], options.spread)
+    tables = [exhibit for exhibit in program.experiment.exhibits if exhibit.claims]
+    chosen = [(one.name, exhibits.specs(program.experiment, one, options.out, options.seeds)) for one in tables]
+    return power(chosen, options.spread)
 
 
 def power(chosen: Sequence[tuple[str, Sequence[ReportSpec]]], spread: float | None) -> Answer:
@@ -96,7 +103,7 @@ def power(chosen: Sequence[tuple[str, Sequence[ReportSpec]]], spread: float | No
         lines.append(
             [
                 row["claim"],
-                "not known" if row["papers_effect"] is None else f"{row['papers_effect']:+g}",
+                "-" if row["papers_effect"] is None else f"{row['papers_effect']:+g}",
                 str(row["seeds"]),
                 "-" if row["detectable"] is None else f"{row['detectable']:.2f}",
                 row["needed"],
@@ -106,7 +113,8 @@ def power(chosen: Sequence[tuple[str, Sequence[ReportSpec]]], spread: float | No
     printed = [
         f"\n{heads[i]}\n{line}" if i in heads else line for i, line in enumerate(map("\n".join, table_rows(lines)))
     ]
-    return Answer("\n".join([*printed, "", sentences([NOTE])]), rows)
+    notes = dict.fromkeys(note for _, specs in chosen for spec in specs for note in spec.notes)
+    return Answer("\n".join([*printed, "", sentences([*notes, NOTE])]), rows)
 
 
 def _needed(
@@ -115,7 +123,7 @@ def _needed(
     from gdpo_nemo.stats import detectable_with_spread, seeds_needed
 
     if not effect:
-        return {"needed": "-", "spread": "no effect to find"}
+        return {"needed": "-", "spread": "the paper has none" if effect is None else "no effect to find"}
     if detectable is not None:
         return {"needed": str(measured) if measured else "more questions", "spread": "measured"}
     if spread is None or column.unit != "%":
@@ -124,16 +132,13 @@ def _needed(
     return {"needed": str(seeds) if seeds else "more than 1000", "spread": f"stated: {spread:g}"}
 
 
-def _specs(program: programs.Program, exhibit: Exhibit, out: Path) -> list[ReportSpec]:
-    return exhibits.specs(program.experiment, exhibit, out)
-
-
 def _embedded(program: programs.Program, options: argparse.Namespace) -> ReportSpec:
     from gdpo_nemo.suite.reporting import embedded_spec
 
     experiment = program.experiment
-    if EMBEDDED not in experiment.seeds:
-        raise PrerequisiteError(f"{experiment.name} has no embedded scale and no table with claims")
-    seeds = experiment.default_seeds(EMBEDDED)
+    seeds = options.seeds or experiment.default_seeds(EMBEDDED)
     arms = experiment.pick_arms(None)
-    return embedded_spec(Selection(program, EMBEDDED, arms, seeds, options.model, options.out))
+    try:
+        return embedded_spec(Selection(program, EMBEDDED, arms, seeds, options.model, options.out))
+    except PrerequisiteError as error:
+        raise PrerequisiteError(f"{error}. The paper's tables have --scale paper, with or without runs") from error

@@ -62,6 +62,7 @@ def check(selection: Selection) -> Answer:
     built = _build(spec, selection.tree.report_path)
     lines = [claim_line(spec, verdict) for verdict in built.verdicts]
     statuses = [verdict.status for verdict in built.verdicts]
+    lines += spec.notes
     lines.append(
         f"{statuses.count('supported')} of {len(statuses)} claims supported at {1 - spec.level:.0%} after Holm's "
         "correction for their number"
@@ -86,13 +87,15 @@ def embedded_spec(selection: Selection) -> ReportSpec:
     from gdpo_nemo.config import GdpoConfig, validate
     from gdpo_nemo.method import reward_ranges
 
-    experiment, runs = selection.experiment, selection.covered()
+    experiment, runs, left_out = selection.experiment, selection.compared(), selection.seeds_left_out()
     broken = {run.path: text for run in runs.values() if (text := damage(run))}
     configs = {run.path: run.config() for run in runs.values() if run.exists() and run.path not in broken}
     if not configs:
         if broken:
             raise RunDirError("\n".join(["no run can be read:", *broken.values()]))
-        raise PrerequisiteError(f"no runs in {selection.tree.path} yet; `run` makes them")
+        which = "of these arms and seeds " if left_out or selection.arms_named else ""
+        also = f"; {left_out}" if left_out else ""
+        raise PrerequisiteError(f"no runs {which}in {selection.tree.path} yet; `run` makes them{also}")
     check_comparable(configs)
     path, config = next(iter(configs.items()))
     return ReportSpec(
@@ -111,6 +114,7 @@ def embedded_spec(selection: Selection) -> ReportSpec:
         reward_ranges=reward_ranges(validate(GdpoConfig, config["gdpo"], origin=str(path))),
         reference=exhibits.reference_table(experiment.reference),
         unreadable=broken,
+        notes=tuple(filter(None, [left_out])),
     )
 
 

@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 
 import pytest
 
@@ -85,14 +86,43 @@ def test_without_all_runs_nothing_is_judged(call, tmp_path):
     assert "arms that were not run" in output.out
 
 
-def test_a_report_covers_what_is_on_disk_beyond_what_was_asked_for(call, tmp_path):
-    write(tmp_path / "runs", AS_IN_THE_PAPER | {"gdpo_no_batch_norm": 0.8}, seeds=(0, 1, 2, 7))
-    code, output = call("report tool_calling --arms gdpo --seeds 0")
+def test_a_report_covers_all_arms_with_runs_and_the_declared_seeds(call, tmp_path):
+    arms = {"gdpo_no_batch_norm": 0.8} | AS_IN_THE_PAPER
+    write(tmp_path / "runs", arms, seeds=(0, 1, 2, 7))
+    for arm in arms.keys() - {"gdpo"}:
+        shutil.rmtree(tmp_path / "runs/tool_calling/embedded/tiny" / arm / "seed7")
+    code, output = call("report tool_calling")
     assert code == 0
     assert "GDPO w/o batch norm" in output.out and "GRPO w/o std" in output.out
-    assert f"4 x {QUESTIONS}" in output.out
-    assert "not run" not in output.out
-    assert "rewards rescaled" not in output.out
+    assert f"3 x {QUESTIONS}" in output.out and f"4 x {QUESTIONS}" not in output.out
+    assert "not run" not in output.out and "rewards rescaled" not in output.out
+    remark = "seed 7 of gdpo is left out; --seeds 0-2,7 takes it in"
+    assert remark in output.out and remark in call("check tool_calling")[1].out
+    assert f"4 x {QUESTIONS}" in call("report tool_calling --seeds 0-2,7")[1].out
+
+
+def test_a_report_is_of_the_arms_and_seeds_that_are_asked_for(call, tmp_path):
+    write(tmp_path / "runs", AS_IN_THE_PAPER)
+    output = call("report tool_calling --arms grpo,gdpo --seeds 1-2")[1].out
+    table = (tmp_path / "runs/tool_calling/embedded/tiny/report/table.csv").read_text("utf-8")
+    assert {line.split(",")[1] for line in table.splitlines()[1:]} >= {"grpo", "gdpo"} and "grpo_no_std" not in table
+    assert f"2 x {QUESTIONS}" in output and f"3 x {QUESTIONS}" not in output
+    assert "seed 0 of grpo, seed 0 of gdpo are left out; --seeds 0-2 takes them in" in output.replace("\n  ", " ")
+    code, missing = call("report tool_calling --seeds 5")
+    assert code == 3 and "no runs of these arms and seeds" in missing.err and "--seeds 0-2,5" in missing.err
+
+
+def test_power_is_about_the_runs_of_this_machine(call, tmp_path):
+    write(tmp_path / "runs", AS_IN_THE_PAPER, seeds=(0, 1, 2, 7))
+    rows = json.loads(call("power tool_calling --json")[1].out)
+    assert {row["exhibit"] for row in rows} == {"embedded"} and {row["seeds"] for row in rows} == {3}
+    assert {row["seeds"] for row in json.loads(call("power tool_calling --seeds 0-2,7 --json")[1].out)} == {4}
+    assert {row["spread"] for row in rows if row["papers_effect"] is None} <= {"the paper has none"}
+    assert "embedded" not in {
+        row["exhibit"] for row in json.loads(call("power tool_calling --scale paper --json")[1].out)
+    }
+    code, output = call("power tool_calling --out nowhere")
+    assert code == 3 and "--scale paper" in output.err
 
 
 def test_runs_with_other_settings_do_not_share_a_table(call, tmp_path):

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import importlib.util
 import os
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from gdpo_nemo.suite.answer import Answer
 from gdpo_nemo.suite.grid import Grid, Run, Selection, resolve
 from gdpo_nemo.suite.progress import duration
 from gdpo_nemo.suite.stored import damage
-from gdpo_nemo.terminal import listing
+from gdpo_nemo.terminal import listing, sentences
+
+if TYPE_CHECKING:
+    from gdpo_nemo.config import GdpoConfig
 
 REQUIRED = ("torch", "transformers", "tokenizers", "safetensors", "tqdm", "matplotlib")
 INSTALL = "pip install 'gdpo-nemo[embedded,report]'"
@@ -22,13 +25,23 @@ SPLITS: tuple[Literal["train", "heldout"], ...] = ("train", "heldout")
 def plan(selection: Selection, jobs: int | None, fresh: bool, again: str) -> Answer:
     """Resolve everything and say what ``again``, the run command, would do.
 
+    While runs are under way in the folder it plans all the same, and compares nothing with what they have stored.
+
     Raises:
         GdpoError: whatever would stop the run before it computes.
     """
     grid = resolve(selection)
-    grid.check(selection.tree, fresh)
-    data = describe(selection, grid, jobs, fresh)
-    return Answer(f"{_text(data)}\nNothing was started. Start with: {again}", data)
+    under_way = selection.tree.is_locked()
+    if not under_way:
+        grid.check(selection.tree, fresh)
+    data = describe(selection, grid, jobs, fresh) | {"under_way": under_way}
+    end = f"Nothing was started. Start with: {again}"
+    if under_way:
+        end = (
+            f"Runs are under way in {selection.tree.path}, so the time is of a machine that is not free, and whether "
+            f"their settings can be compared with these was not checked. When they have ended, start with: {again}"
+        )
+    return Answer(f"{_text(data)}\n{sentences([end]) if under_way else end}", data)
 
 
 def missing_modules() -> list[str]:
@@ -74,6 +87,7 @@ def describe(selection: Selection, grid: Grid, jobs: int | None, fresh: bool) ->
         "runs": runs,
         "jobs": at_once,
         "threads_per_run": embedded.threads,
+        "schedules": {run.dir.path.parent.name: text for run in grid.runs if (text := _schedules(run.config.gdpo))},
         "batch": {
             "prompts_per_step": train.prompts_per_step,
             "rollouts_per_prompt": train.rollouts_per_prompt,
@@ -101,6 +115,15 @@ def describe(selection: Selection, grid: Grid, jobs: int | None, fresh: bool) ->
         "disk_bytes": per_checkpoint and per_checkpoint * (CHECKPOINTS_KEPT + 1) * len(runs),
         "time": estimate,
     }
+
+
+def _schedules(gdpo: GdpoConfig) -> dict[str, str]:
+    from gdpo_nemo.method import Method
+    from gdpo_nemo.signals.schedules import Schedule, weight_text
+
+    method = Method(gdpo)
+    named = zip(method.names, method.weights, strict=True)
+    return {name: weight_text(weight) for name, weight in named if isinstance(weight, Schedule)}
 
 
 def _run(run: Run, fresh: bool) -> dict[str, Any]:
@@ -155,6 +178,10 @@ def _text(data: dict[str, Any]) -> str:
             "each run",
             f"{per_run['steps']:,} steps, {per_run['prompts']:,} prompts, {per_run['rollouts']:,} rollouts, "
             f"at most {per_run['new_tokens_at_most']:,} new tokens",
+        ),
+        *(
+            (f"weights of {arm}", ", ".join(f"{name} {text}" for name, text in own.items()))
+            for arm, own in data["schedules"].items()
         ),
         ("data", f"{rows['train']:,} training rows, {rows['heldout']:,} held out" if rows["train"] else ""),
         ("prompts", "; ".join(f"{split}: {fitted}" for split, fitted in data["prompt_limit"].items())),

@@ -238,7 +238,7 @@ def test_the_configuration_holds_the_name_of_the_key_and_not_the_key(endpoint, m
 
 
 def test_a_typo_in_the_block_is_explained(endpoint):
-    with pytest.raises(ConfigError, match=r"Did you mean 'rewards.rating.judge.retries'\?"):
+    with pytest.raises(ConfigError, match=r"Did you mean 'gdpo.rewards.rating.judge.retries'\?"):
         block(endpoint, retrys=3)
 
 

@@ -152,7 +152,7 @@ def test_a_task_alone_starts_no_thread_and_reports_no_failures():
         ({"helpful": {"range": [0, 1]}}, {"task": "tool_calling"}, ConfigError, "range belongs to an own reward"),
         ({"helpful": {"timeout_s": 3}}, {"task": "tool_calling"}, ConfigError, "timeout_s belongs to an own reward"),
         ({"helpful": HELPFUL | {"timeout_s": 0}}, {}, ConfigError, "timeout_s"),
-        ({"helpful": HELPFUL | {"timout_s": 1}}, {}, ConfigError, "Did you mean 'rewards.helpful.timeout_s'?"),
+        ({"helpful": HELPFUL | {"timout_s": 1}}, {}, ConfigError, "Did you mean 'gdpo.rewards.helpful.timeout_s'?"),
         ({"shouting": {"fn": "{}:shouting", "range": [0, 1]}}, {}, ConfigError, "cannot be called with (row, rollout)"),
     ],
 )

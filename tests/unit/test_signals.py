@@ -340,7 +340,7 @@ def test_an_option_that_would_do_nothing_is_refused(block, words):
         ({"clip_advantage": 0}, "clip_advantage: .*greater than 0"),
         ({"clip_advantage": math.inf}, "clip_advantage: .*finite"),
         ({"veto": {"reward": "format", "below": math.nan}}, "below of the veto by 'format' is nan"),
-        ({"veto": {"reward": "format", "bellow": 1}}, "Did you mean 'veto.below'"),
+        ({"veto": {"reward": "format", "bellow": 1}}, "Did you mean 'gdpo.veto.below'"),
         ({"quantile": {"window": 0}}, "window 0"),
         ({"rewards": of_correct(normalise="quantiles")}, "normalise: .*'quantile'"),
     ],

@@ -20,6 +20,7 @@ from gdpo_nemo.types import Message, Prompt, RewardVector, Rollout, Row
         ("InfiniteRewardError", ArithmeticError, 1),
         ("RunHaltedError", RuntimeError, 5),
         ("RunDirError", RuntimeError, 1),
+        ("NotARunError", RuntimeError, 2),
         ("OutsideBandError", AssertionError, 4),
     ],
 )

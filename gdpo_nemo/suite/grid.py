@@ -195,6 +195,20 @@ def resolve(selection: Selection) -> Grid:
     return Grid(Run("warm-up", base, selection.tree.base(base_name)), runs)
 
 
+def declared(selection: Selection, arm: str) -> dict[str, Any]:
+    """What the experiment configures for an arm, as a run's directory stores it; kind, seed and base aside.
+
+    Raises:
+        GdpoError: a file, key, value or name is wrong.
+    """
+    from gdpo_nemo.config import RunConfig, validate
+    from gdpo_nemo.source import settle
+
+    config = settle(validate(RunConfig, _merged(selection, arm), origin=f"the configuration of {arm}"))
+    settings = config.model_dump(mode="json")
+    return {block: settings[block] for block in ("gdpo", "embedded")}
+
+
 def _merged(selection: Selection, arm: str) -> dict[str, Any]:
     from gdpo_nemo.config import load_yaml
 

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
+from gdpo_nemo.differences import ABSENT, differing_keys
 from gdpo_nemo.errors import GdpoError, OutsideBandError, PrerequisiteError, RunDirError
 from gdpo_nemo.files import write_text
 from gdpo_nemo.report.spec import ReportSpec
 from gdpo_nemo.suite import exhibits
 from gdpo_nemo.suite.answer import Answer, shortened
-from gdpo_nemo.suite.grid import Selection
+from gdpo_nemo.suite.grid import Selection, declared
 from gdpo_nemo.suite.stored import bases, check_comparable, damage
 from gdpo_nemo.terminal import sentences
 
@@ -114,8 +115,26 @@ def embedded_spec(selection: Selection) -> ReportSpec:
         reward_ranges=reward_ranges(validate(GdpoConfig, config["gdpo"], origin=str(path))),
         reference=exhibits.reference_table(experiment.reference),
         unreadable=broken,
-        notes=tuple(filter(None, [left_out])),
+        notes=tuple(filter(None, [left_out, _changed(selection, configs)])),
     )
+
+
+def _changed(selection: Selection, configs: Mapping[Path, Mapping[str, Any]]) -> str:
+    """One sentence about the settings of runs that differ from the experiment's; empty where none do."""
+    arms: dict[str, list[str]] = {}
+    for path, config in configs.items():
+        arm = path.parent.name
+        if arm in arms:  # its other seeds have the same settings
+            continue
+        try:
+            own = declared(replace(selection, overrides=()), arm)
+        except GdpoError as error:
+            return f"not compared with the experiment's configuration: {error}"
+        pairs = [(key, new) for block in own for key, old, new in differing_keys(own[block], config[block], block)]
+        arms[arm] = [f"{key}={new}" for key, new in pairs if new != ABSENT]
+    shared = [text for text in next(iter(arms.values())) if all(text in changed for changed in arms.values())]
+    parts = [*shared, *(f"{text} ({arm})" for arm, changed in arms.items() for text in changed if text not in shared)]
+    return f"Changed from the experiment's configuration: {shortened(parts)}" if parts else ""
 
 
 def _build(spec: ReportSpec, folder: Path, page: bool = False) -> Report:

@@ -125,6 +125,17 @@ def test_power_is_about_the_runs_of_this_machine(call, tmp_path):
     assert code == 3 and "--scale paper" in output.err
 
 
+def test_a_table_names_the_settings_that_are_not_the_experiments(call, tmp_path):
+    write(tmp_path / "plain", {"gdpo": 0.9}, seeds=(0,))
+    assert "Changed from" not in call("report tool_calling --out plain")[1].out
+    write(tmp_path / "other", {"gdpo": 0.9, "grpo": 0.5}, seeds=(0,), overrides=("embedded.train.steps=7",))
+    code, output = call("report tool_calling --out other")
+    line = "Changed from the experiment's configuration: embedded.train.steps=7"
+    assert code == 0 and line in output.out.replace("\n  ", " ")
+    table = (tmp_path / "other/tool_calling/embedded/tiny/report/table.md").read_text("utf-8")
+    assert f"- {line}\n" in table
+
+
 def test_runs_with_other_settings_do_not_share_a_table(call, tmp_path):
     write(tmp_path / "runs", {"grpo": 0.5})
     write(tmp_path / "runs", {"gdpo": 0.9}, overrides=("embedded.train.steps=7",))

@@ -23,6 +23,8 @@ from gdpo_nemo.report.verdict import Verdict, adjusted, judge_all
 from gdpo_nemo.run_dir import RunDir
 from gdpo_nemo.terminal import sentences
 
+SMOKE = "SMOKE RUN, its numbers mean nothing: "
+
 
 @dataclass(frozen=True)
 class Report:
@@ -153,10 +155,13 @@ def _build_curves(exhibit: Exhibit, specs: Sequence[ReportSpec], out: Path, page
 
 
 def _without_damage(spec: ReportSpec) -> ReportSpec:
-    """The spec, told what of its runs cannot be read."""
+    """The spec, told what of its runs cannot be read, and in its title that these are smoke runs."""
     paths = [*spec.runs.values(), *([spec.base] if spec.base else [])]
     found = {path: text for path in paths if (text := RunDir(path).damage())}
-    return replace(spec, unreadable={**found, **spec.unreadable})
+    spec = replace(spec, unreadable={**found, **spec.unreadable})
+    commands = (str(RunDir(path).provenance().get("command")) for path in spec.readable.values() if path.is_dir())
+    smoke = any("--smoke" in command.split() for command in commands)
+    return replace(spec, title=f"{SMOKE}{spec.title}") if smoke else spec
 
 
 def _marked(

@@ -1,16 +1,18 @@
 """What ``gdpo explain`` prints, on runs written by hand, of a configuration of one's own."""
 
+import json
 import shlex
 
 import pytest
 
 from gdpo_nemo.evaluation.store import EvaluationStore
+from gdpo_nemo.report.builder import SMOKE
 from gdpo_nemo.report.page.build import _experiment
 from gdpo_nemo.run_dir import RunDir
 from gdpo_nemo.suite.command_line import execute
 from gdpo_nemo.suite.grid import Selection, resolve
 from gdpo_nemo.suite.programs import find
-from gdpo_nemo.suite.reporting import embedded_spec
+from gdpo_nemo.suite.reporting import embedded_spec, report
 
 CONFIG = "examples/own_rewards/gdpo.yaml"
 QUESTION = "My parcel is late. " * 40 + "Where is it?"
@@ -59,3 +61,11 @@ def test_the_question_is_whole_the_system_turn_cut_and_shared_lines_stand_once(s
     assert "{" not in text and "None" not in text
     assert text.count("benchmark heldout") == 1 and "temperature 1, seed 0" in text and "temperature 1, seed 1" in text
     assert "right_desk 1, thanks ungraded, brief 0.5" in text
+
+
+def test_the_report_of_a_smoke_run_says_so_first(selection):
+    assert SMOKE not in report(selection).text
+    for run in selection.covered().values():
+        (run.path / "provenance.json").write_text(json.dumps({"command": f"gdpo run {CONFIG} --smoke"}))
+    assert report(selection).text.startswith(SMOKE)
+    assert (selection.tree.report_path / "table.md").read_text().startswith(f"# {SMOKE}")

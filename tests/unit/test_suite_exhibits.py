@@ -90,7 +90,7 @@ def test_explain_leads_from_a_cell_to_files_that_hold_its_samples(call, planted)
         row = json.loads((planted / path).read_text("utf-8").splitlines()[int(line) - 1])
         assert (row["row_id"], row["index"], row["response"]) == (sample["row_id"], sample["index"], "made-up response")
     text = call(f"explain {key}")[1]
-    for part in ("paper", "55.36", "config", "evaluation", "prompt", "response at", "live_simple 0.1146", "SYNTHETIC"):
+    for part in ("paper", "55.36", "config", "evaluation", "user", "response at", "live_simple 0.1146", "SYNTHETIC"):
         assert part in text
     assert call(f"explain {key}")[1] == text != call(f"explain {key} --seed 1")[1]
 

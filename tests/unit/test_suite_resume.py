@@ -116,9 +116,11 @@ def test_a_run_of_each_experiment_that_is_stopped_and_resumed_gives_the_same_byt
 def test_an_interrupted_run_stops_its_children_and_says_how_to_go_on(gdpo, warmed_up, start, tmp_path):
     process = start(LONG)
     wait_until(warmed_up.is_locked, process)
-    for arguments in (LONG, (*LONG, "--fresh"), ("plan", *LONG[1:])):
+    for arguments in (LONG, (*LONG, "--fresh")):
         refused = gdpo(*arguments, cwd=tmp_path)
         assert refused.returncode == 1 and "under way" in refused.stderr
+    planned = gdpo("plan", *LONG[1:], cwd=tmp_path)
+    assert planned.returncode == 0 and "under way" in planned.stdout
     seen = json.loads(gdpo("status", "tool_calling", "--out", "runs", "--json", cwd=tmp_path).stdout)
     assert seen["under_way"]
     assert {row["name"]: row["state"] for row in seen["runs"]}["gdpo seed0"] == "running"

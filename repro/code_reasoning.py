@@ -41,7 +41,7 @@ EXPERIMENT = Experiment(
         Deviation(
             "model and data",
             "a small model (0.1 M parameters unless --model says otherwise), procedural tasks of three to seven lines "
-            "with four hidden tests each, run in the real sandbox; the paper trains DeepSeek-R1-Distill-Qwen-7B on "
+            "with three hidden tests each, run in the real sandbox; the paper trains DeepSeek-R1-Distill-Qwen-7B on "
             "24k tasks of Eurus-2-RL",
             expected="other absolute values; the order of the methods is what is compared",
             scale="embedded",

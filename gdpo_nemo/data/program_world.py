@@ -29,7 +29,7 @@ from gdpo_nemo.data.questions import ATTEMPTS, DrawnWorld, Split, check_heldout_
 from gdpo_nemo.errors import InputError
 from gdpo_nemo.types import Row
 
-NUM_TESTS: Final = 4
+NUM_TESTS: Final = 3
 LARGEST: Final = 9
 MODULUS: Final = 7
 NUMBERS: Final = range(2, MODULUS)

@@ -37,6 +37,7 @@ from gdpo_nemo.sandbox.jobs import (
     Limits,
     TestRun,
     collect,
+    run_in_turn,
 )
 
 ATTEMPTS: Final = 4
@@ -103,20 +104,7 @@ class FusionClient:
         self._threads.shutdown(cancel_futures=True)
 
     def _one(self, job: Job) -> JobResult:
-        runs: list[TestRun] = []
-        left_s = job.limits.budget_s
-        for stdin in job.stdins:
-            if left_s <= 0:
-                runs.append(TestRun(TIMEOUT, detail=f"not run: budget_s = {job.limits.budget_s:g} is used up"))
-                continue
-            run = self._test(job, stdin)
-            if isinstance(run, str):
-                return JobResult(failure=run)
-            runs.append(run)
-            if run.status == COMPILE_ERROR:
-                return JobResult((run,) * len(job.stdins))
-            left_s -= run.wall_s / job.limits.wall_factor
-        return JobResult(tuple(runs))
+        return run_in_turn(job, lambda stdin: self._test(job, stdin))
 
     def _test(self, job: Job, stdin: str) -> TestRun | str:
         word = secrets.token_hex(16)

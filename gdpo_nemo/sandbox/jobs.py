@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError, Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol, runtime_checkable
 
 from gdpo_nemo import deadline
@@ -91,6 +91,9 @@ class Job:
         call: the function (or method of class Solution) whose value is the answer; None: what is printed is.
         limits: of each test, and of all together.
         prelude: whether common names (``math``, ``deque``, ``List``) are there without an import.
+        reading: (place, run) -> the run as the caller wants it; can be pickled. A sandbox asks it as soon as a test is
+            over, outside of what programs can reach, so that outputs, up to ``output_mb`` each, are not kept for a
+            whole batch, and are read on the node that ran the program. None: as it is.
     """
 
     source: str
@@ -98,6 +101,11 @@ class Job:
     call: str | None = None
     limits: Limits = field(default_factory=Limits)
     prelude: bool = True
+    reading: Callable[[int, TestRun], TestRun] | None = None
+
+    def read(self, place: int, run: TestRun) -> TestRun:
+        """What the caller wants of a run."""
+        return run if self.reading is None else self.reading(place, run)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +155,8 @@ class Sandbox(Protocol):
     def run(self, jobs: Sequence[Job]) -> list[JobResult]:
         """One result per job, in order; any number of threads may call this at once.
 
+        Every run goes through ``Job.read``. One that does not costs memory only: callers read what they get.
+
         A failure of the sandbox is a result, never an exception. So is the end of the caller's time
         (``gdpo_nemo.deadline``): what has not begun by then is dropped, what runs goes on to its own limits.
         """
@@ -155,6 +165,30 @@ class Sandbox(Protocol):
     def close(self) -> None:
         """End every process and remove every file of this sandbox."""
         ...
+
+
+def run_in_turn(job: Job, test: Callable[[str], TestRun | str]) -> JobResult:
+    """Run a program on its inputs, one after the other, within its budget.
+
+    Args:
+        job: the program.
+        test: standard input -> how the program ended on it; a text says how the sandbox failed.
+    """
+    runs: list[TestRun] = []
+    left_s = job.limits.budget_s
+    for place, stdin in enumerate(job.stdins):
+        if left_s <= 0:
+            run: TestRun | str = TestRun(TIMEOUT, detail=f"not run: budget_s = {job.limits.budget_s:g} is used up")
+        else:
+            run = test(stdin)
+        if isinstance(run, str):
+            return JobResult(failure=run)
+        if run.status == COMPILE_ERROR:  # so it would on every other
+            run = replace(run, cpu_s=0.0, wall_s=0.0)
+            return JobResult(tuple(job.read(place, run) for place in range(len(job.stdins))))
+        left_s -= max(run.cpu_s, run.wall_s / job.limits.wall_factor)
+        runs.append(job.read(place, run))
+    return JobResult(tuple(runs))
 
 
 def collect(futures: Sequence[Future[JobResult]]) -> list[JobResult]:

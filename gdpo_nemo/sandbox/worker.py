@@ -5,11 +5,10 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Final
 
 from gdpo_nemo.sandbox.isolation import Layers
-from gdpo_nemo.sandbox.jobs import CLOSED, COMPILE_ERROR, TIMEOUT, Job, JobResult, SandboxError, TestRun
+from gdpo_nemo.sandbox.jobs import CLOSED, Job, JobResult, SandboxError, TestRun, run_in_turn
 from gdpo_nemo.sandbox.keeper import WARM_IMPORTS, Keeper, memory_file
 
 ATTEMPTS: Final = 3
@@ -88,29 +87,11 @@ class Worker:
 
 
 def run_job(job: Job, test: Callable[[int, int, str], TestRun | str]) -> JobResult:
-    """Run a program on its inputs, one after the other, within its budget.
-
-    Args:
-        job: the program.
-        test: runs one test from descriptors of the source and of its compiled form, and an input; a text is a failure.
-    """
+    """As ``run_in_turn``, with a test that takes descriptors of the source and of its compiled form, and an input."""
     source = memory_file(job.source.encode("utf-8", "surrogatepass"))
     code = os.memfd_create("code", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-    runs: list[TestRun] = []
-    left_s = job.limits.budget_s
     try:
-        for stdin in job.stdins:
-            if left_s <= 0:
-                runs.append(TestRun(TIMEOUT, detail=f"not run: budget_s = {job.limits.budget_s:g} is used up"))
-                continue
-            run = test(source, code, stdin)
-            if isinstance(run, str):
-                return JobResult(failure=run)
-            runs.append(run)
-            if run.status == COMPILE_ERROR:
-                return JobResult(tuple(replace(run, cpu_s=0.0, wall_s=0.0) for _ in job.stdins))
-            left_s -= max(run.cpu_s, run.wall_s / job.limits.wall_factor)
+        return run_in_turn(job, lambda stdin: test(source, code, stdin))
     finally:
         os.close(source)
         os.close(code)
-    return JobResult(tuple(runs))

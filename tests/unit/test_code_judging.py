@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import math
+import tracemalloc
+from dataclasses import replace
 
 import pytest
 
 from gdpo_nemo.errors import InputError, UnknownNameError
-from gdpo_nemo.rewards.code import CodeReward, judge, judge_many
+from gdpo_nemo.rewards.code import SCORERS, CodeReward, judge, judge_many
 from gdpo_nemo.sandbox.jobs import JobResult, Limits
 from gdpo_nemo.sandbox.opening import open_sandbox
 from gdpo_nemo.types import Rollout, Row
@@ -181,6 +183,48 @@ def test_a_failure_of_the_sandbox_is_no_verdict() -> None:
     judgement = judge("pass", DOUBLE, sandbox=Broken())
     assert math.isnan(judgement.pass_rate)
     assert judgement.bug is None and judgement.failure == "no machine"
+
+
+class Unread:
+    """A sandbox of somebody's own: a pool whose runs it hands on as they are, some of them left out."""
+
+    def __init__(self, pool, missing=0):
+        self.pool, self.missing = pool, missing
+
+    def run(self, jobs):
+        results = self.pool.run([replace(job, reading=None) for job in jobs])
+        return [replace(each, runs=each.runs[self.missing :]) for each in results]
+
+    def close(self):
+        pass
+
+
+@pytest.mark.parametrize("scorer", SCORERS)
+def test_what_a_sandbox_does_not_read_is_read_by_the_caller(scorer: str) -> None:
+    programs = ["print(2 * int(input()))", "print(int(input()))", "1/0", "x =", "import sys; print(2); sys.exit(1)"]
+    items = [(program, DOUBLE) for program in programs]
+    read = judge_many(items, scorer=scorer)
+    assert read == judge_many(items, scorer=scorer, sandbox=Unread(open_sandbox()))
+    assert read[0].pass_rate == 1 and read[1].pass_rate < 1
+
+
+def test_a_sandbox_that_leaves_tests_out_gives_no_verdict() -> None:
+    judgement = judge("print(2 * int(input()))", DOUBLE, sandbox=Unread(open_sandbox(), missing=1))
+    assert judgement.bug is None and "runs for" in (judgement.failure or "")
+
+
+def test_outputs_are_not_kept_for_a_whole_batch() -> None:
+    size, num_programs = 4 << 20, 40
+    loud = f"print('x' * {size})"
+    tests = {"inputs": [""] * 2, "outputs": ["x" * size, "y" * size]}
+    tracemalloc.start()
+    try:
+        judgements = judge_many([(f"{loud}  # {i}", tests) for i in range(num_programs)])
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert [judgement.statuses for judgement in judgements] == [("ok", "wrong")] * num_programs
+    assert most < num_programs * size / 2
 
 
 def _rollout(response: str, length: int = 10) -> Rollout:

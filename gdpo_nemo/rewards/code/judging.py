@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -168,67 +168,75 @@ def judge_many(
         raise InputError(f"first_tests is {first_tests}, expected at least 1, or null for all")
     parsed = [tests if isinstance(tests, Tests) else Tests.parse(tests) for _, tests in items]
     parsed = [tests.first(first_tests) for tests in parsed]
+    comparisons = [_Comparison(tests, scorer) for tests in parsed]
     jobs = [
-        Job(program, tests.inputs, tests.fn_name, limits or Limits())
-        for (program, _), tests in zip(items, parsed, strict=True)
+        Job(program, each.tests.inputs, each.tests.fn_name, limits or Limits(), reading=each)
+        for (program, _), each in zip(items, comparisons, strict=True)
         if program is not None
     ]
     results = iter((sandbox or open_sandbox()).run(jobs) if jobs else ())
-    score = _prime if scorer == PRIME_COMPAT else _strict
     faults = FAULTS | {TIMEOUT} if timeout_is_bug else FAULTS
     return [
-        _judgement(_no_program(tests) if program is None else next(results), tests, score, faults)
-        for (program, _), tests in zip(items, parsed, strict=True)
+        _judgement(_no_program(each.tests) if program is None else next(results), each, faults)
+        for (program, _), each in zip(items, comparisons, strict=True)
     ]
+
+
+class _Compared(TestRun):
+    """A run whose status says whether its output is right."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Comparison:
+    """Compares what a program gave on a test, as soon as that is over, and keeps the outcome only."""
+
+    tests: Tests
+    scorer: str
+
+    def __call__(self, place: int, run: TestRun) -> _Compared:
+        if isinstance(run, _Compared):
+            return run
+        passes = _prime_passes if self.scorer == PRIME_COMPAT else _passes
+        passed = passes(run, self.tests.outputs[place], self.tests.fn_name is not None)
+        status = run.status if passed is None else OK if passed else WRONG
+        return _Compared(status, detail=run.detail, cpu_s=run.cpu_s, wall_s=run.wall_s, exited=run.exited)
+
+    def pass_rate(self, statuses: Sequence[str]) -> float:
+        if self.scorer != PRIME_COMPAT or set(statuses) == {OK}:
+            return statuses.count(OK) / len(statuses)
+        first = statuses[:PRIME_FIRST_TESTS]
+        return 0.0 if self.tests.fn_name is not None else first.count(OK) / len(first)
+
+
+def _passes(run: TestRun, expected: str, call: bool) -> bool | None:
+    """Whether an output is right; None where the run's own status stands."""
+    if run.status != OK:
+        return None
+    if call:
+        return run.value is not None and same_value(expected, run.value)
+    return same_output(expected, run.stdout)
+
+
+def _prime_passes(run: TestRun, expected: str, call: bool) -> bool | None:
+    """As ``_passes``, as PRIME's checker has it: an exit status is no fault."""
+    if run.status != OK and (call or run.status != ERROR or not run.exited):
+        return None
+    if call:
+        return run.value is not None and prime_same_value(expected, run.value)
+    return prime_same_output(expected, run.stdout)
 
 
 def _no_program(tests: Tests) -> JobResult:
     return JobResult(tuple(TestRun(COMPILE_ERROR, detail="no code block") for _ in tests.inputs))
 
 
-def _judgement(
-    result: JobResult,
-    tests: Tests,
-    score: Callable[[Sequence[TestRun], Tests], tuple[float, list[str]]],
-    faults: frozenset[str],
-) -> Judgement:
-    if result.failure is not None:
-        return Judgement(math.nan, None, failure=result.failure)
-    pass_rate, statuses = score(result.runs, tests)
-    details = tuple(run.detail for run in result.runs)
-    return Judgement(pass_rate, not faults.isdisjoint(statuses), tuple(statuses), details)
-
-
-def _strict(runs: Sequence[TestRun], tests: Tests) -> tuple[float, list[str]]:
-    statuses = [
-        WRONG if run.status == OK and not _passes(run, expected, tests.fn_name is not None) else run.status
-        for run, expected in zip(runs, tests.outputs, strict=True)
-    ]
-    return statuses.count(OK) / len(statuses), statuses
-
-
-def _passes(run: TestRun, expected: str, call: bool) -> bool:
-    if call:
-        return run.value is not None and same_value(expected, run.value)
-    return same_output(expected, run.stdout)
-
-
-def _prime(runs: Sequence[TestRun], tests: Tests) -> tuple[float, list[str]]:
-    call = tests.fn_name is not None
-    statuses = []
-    for run, expected in zip(runs, tests.outputs, strict=True):
-        if run.status == OK or (run.status == ERROR and run.exited and not call):
-            good = (
-                run.value is not None and prime_same_value(expected, run.value)
-                if call
-                else prime_same_output(expected, run.stdout)
-            )
-            statuses.append(OK if good else WRONG)
-        else:
-            statuses.append(run.status)
-    if set(statuses) == {OK}:
-        return 1.0, statuses
-    if call:
-        return 0.0, statuses
-    first = statuses[:PRIME_FIRST_TESTS]
-    return first.count(OK) / len(first), statuses
+def _judgement(result: JobResult, comparison: _Comparison, faults: frozenset[str]) -> Judgement:
+    failure, num_tests = result.failure, len(comparison.tests.inputs)
+    if failure is None and len(result.runs) != num_tests:
+        failure = f"the sandbox gave {len(result.runs)} runs for {num_tests} tests"
+    if failure is not None:
+        return Judgement(math.nan, None, failure=failure)
+    runs = list(map(comparison, range(num_tests), result.runs))  # where the sandbox has not read them
+    statuses = tuple(run.status for run in runs)
+    bug = not faults.isdisjoint(statuses)
+    return Judgement(comparison.pass_rate(statuses), bug, statuses, tuple(run.detail for run in runs))

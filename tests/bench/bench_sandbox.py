@@ -36,6 +36,7 @@ PROGRAMS = {
     "all pass": "n = int(input())\nprint(n * n)\n",
     "4 of 10 wrong": "n = int(input())\nprint(n * n if n < 6 else 0)\n",
     "crash": "n = int(input())\nraise ValueError(n)\n",
+    "memory": "n = int(input())\nprint(len([n] * 10**13))\n",
     "compile error": "def f(:\n",
     "endless on 1 of 10": "n = int(input())\nwhile n == 9: pass\nprint(n * n)\n",
 }

@@ -49,23 +49,24 @@ _DRIVER: Final = """
 {running}
 
 def drive(source, word, call, prelude):
-    import base64, os
+    import base64
+    from os import _exit, write as put  # by name: a program may put its own in the module
 
     def write(text):
-        os.write(2, ("\\n" + word + text + "\\n").encode())
+        put(2, ("\\n" + word + text + "\\n").encode())
 
     try:
         data = base64.b64decode(source)
         code = compile(data, "solution.py", "exec", dont_inherit=True)
     except BaseException as error:
         write("C" + fault(error)[1:])
-        os._exit(1)
+        _exit(1)
     names = builtins_with_prelude()
     sys.modules["__main__"] = types.ModuleType("__main__")
     sys.modules["__main__"].__dict__["__builtins__"] = names if prelude else builtins
     sys.modules["builtins"] = names
     sys.setrecursionlimit({recursion!r})
-    os._exit(execute(code, call, write, has_last_words=any(each in data for each in LAST_WORDS)))
+    _exit(execute(code, call, write, has_last_words=any(each in data for each in LAST_WORDS)))
 
 drive({source!r}, {word!r}, {call!r}, {prelude!r})
 """

@@ -83,6 +83,7 @@ LISTS = {"inputs": ["3"], "outputs": ["[1, 2, 3]"], "fn_name": "upto"}
         ("def add(a, b): print('noise'); return a + b", PAIR, "ok ok", False),
         ("import json\njson.loads = json.dumps = None\ndef add(a, b): return a + b", PAIR, "ok ok", False),
         ("import numpy\ndef add(a, b): return numpy.int64(a) + b", PAIR, "ok ok", False),
+        ("import os\nos._exit = os.write = os.lseek = None\ndef add(a, b): return a + b", PAIR, "ok ok", False),
         (
             "class N:\n    __module__, shape = 'numpy', ()\n    def item(self): return self\ndef add(a, b): return N()",
             PAIR,

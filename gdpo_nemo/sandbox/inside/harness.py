@@ -19,6 +19,7 @@ import resource
 import sys
 import threading
 import types
+from os import SEEK_SET, ftruncate, lseek, write  # by name: a program may put its own in the module
 from typing import Any, Final
 
 from gdpo_nemo.sandbox.inside import running
@@ -161,12 +162,12 @@ def _content(descriptor: int) -> bytes:
 
 def _write_report(descriptor: int, text: str) -> None:
     with contextlib.suppress(OSError):  # closed by the program: then there is no report
-        os.ftruncate(descriptor, 0)
-        os.lseek(descriptor, 0, os.SEEK_SET)
+        ftruncate(descriptor, 0)
+        lseek(descriptor, 0, SEEK_SET)
         _write_all(descriptor, text.encode("utf-8", "surrogatepass"))
 
 
 def _write_all(descriptor: int, data: bytes) -> None:
     view = memoryview(data)
     while view:
-        view = view[os.write(descriptor, view) :]
+        view = view[write(descriptor, view) :]

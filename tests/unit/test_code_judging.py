@@ -110,6 +110,21 @@ LISTS = {"inputs": ["3"], "outputs": ["[1, 2, 3]"], "fn_name": "upto"}
             "ok ok",
             False,
         ),
+        *(
+            (f"{first}\ndef add(a, b): return a + b\n{last}", PAIR, "ok ok", False)
+            for first, last in (
+                ("", "if __name__ == '__main__': print(add(*map(int, input().split())))"),
+                ("import sys\nassert sys.stdin.read().split()[0] in '15'", ""),
+                ("import io, os\ninput = io.BytesIO(os.read(0, os.fstat(0).st_size)).readline", ""),
+                ("import sys\nsys.stdin.close()", ""),
+                ("import sys\nsys.stdin = None", ""),
+                ("import sys", "sys.modules.clear()"),
+                ("from dataclasses import dataclass\n@dataclass\nclass P: a: 'int'", "P(1)"),
+                ("import pickle\nclass P: pass", "pickle.loads(pickle.dumps(P()))"),
+                ("class P:\n    def __del__(self): print('x')", "p = P()"),
+            )
+        ),
+        ("import sys\nprint(2 * int(input()) if 'solution' not in sys.modules else 0)", DOUBLE, "ok ok", False),
         ("def add(a, b): print(a + b)", PAIR, "wrong wrong", False),
         ("def add(a, b): return str(a + b)", PAIR, "wrong wrong", False),
         ("def sub(a, b): return a + b", PAIR, "error error", True),

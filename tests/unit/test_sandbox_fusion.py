@@ -86,6 +86,7 @@ def client(server: Server) -> Iterator[FusionClient]:
         ("import os\nos.kill(os.getpid(), 11)", DOUBLE, "error error", True),
         ("def add(a, b): print('noise'); return a + b", ADD, "ok", False),
         ("import os\nos.write = None\ndef add(a, b): return a + b", ADD, "ok", False),
+        ("open(0).read()\ndef add(a, b): return a + b\nif __name__ == '__main__': input()", ADD, "ok", False),
         ("class Solution:\n    def add(self, a, b): return (a, b)", ADD, "wrong", False),
         ("def plus(a, b): return a + b", ADD, "error", True),
     ],

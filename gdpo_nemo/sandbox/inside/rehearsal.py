@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import os
 import resource
+import sys
 from collections.abc import Callable
 from typing import Final
 
-from gdpo_nemo.sandbox.inside import harness
+from gdpo_nemo.sandbox.inside import harness, running
 
 PROGRAM: Final = """
 import sys, math
@@ -72,4 +73,5 @@ def rehearse(stage: harness.Stage, numbers: list[int], refused: Callable[[], int
         os.close(stream)
     for number in numbers:
         os.close(number)
+    del sys.modules[running.CALLED]
     stage.set_up()

@@ -26,6 +26,8 @@ STAR_MODULES: Final = (
 MAX_VALUE_DEPTH: Final = 200
 LAST_WORDS: Final = (b"__del__", b"open", b"IO", b"Buffered")
 """What stands in the code of programs that may have something to say, or to write out, when their objects go."""
+CALLED: Final = "solution"
+"""``__name__`` of a program whose function is called: such a program is imported, so a main guard in it is not run."""
 VALUE, FAULT = "V", "F"
 """First letter of a report: the JSON text after it is a call's value, or says how the program failed."""
 
@@ -46,11 +48,11 @@ def builtins_with_prelude() -> types.ModuleType:
 
 
 def execute(code: types.CodeType, call: str | None, write: Callable[[str], None], *, has_last_words: bool) -> int:
-    """Run the code as ``__main__``, whose module is there, and all that the interpreter does after it.
+    """Run the code in ``__main__``, whose module is there, and do all that the interpreter does after it.
 
     Args:
         code: the program's.
-        call: the function to call when it has run, with what standard input holds.
+        call: the function to call when it has run, with what standard input held before it ran.
         write: takes the report: a letter and JSON text.
         has_last_words: whether its objects are to go one by one.
 
@@ -58,11 +60,15 @@ def execute(code: types.CodeType, call: str | None, write: Callable[[str], None]
         the exit status.
     """
     stdout, flush, callbacks = sys.stdout, sys.stdout.flush, atexit._ncallbacks()
-    status = 0
+    scope, status = sys.modules["__main__"].__dict__, 0
     try:
-        exec(code, sys.modules["__main__"].__dict__)
-        if call is not None:
-            write(VALUE + dumps(call_function(call, sys.modules["__main__"].__dict__)))
+        if call is None:
+            exec(code, scope)
+        else:
+            scope["__name__"], sys.modules[CALLED] = CALLED, sys.modules["__main__"]
+            arguments = arguments_text()
+            exec(code, scope)
+            write(VALUE + dumps(call_function(call, scope, arguments)))
     except SystemExit as stop:
         status = exit_status(stop)
         if status:
@@ -87,8 +93,8 @@ def execute(code: types.CodeType, call: str | None, write: Callable[[str], None]
             for each in left:
                 if issubclass(type(each), kind):
                     is_flushed(each)
-        del left, each
-        sys.modules["__main__"] = types.ModuleType("__main__")
+        del left, each, scope
+        sys.modules["__main__"] = sys.modules[CALLED] = types.ModuleType("__main__")
         gc.collect()
     with contextlib.suppress(BaseException):  # not the stream that was looked at, if the program has one of its own
         flush()
@@ -118,9 +124,16 @@ def exit_status(stop: SystemExit) -> int:
     return stop.code & 255 if -(1 << 63) <= stop.code < 1 << 63 else 255
 
 
-def call_function(name: str, scope: dict[str, Any]) -> Any:
-    """What the required function returns for the arguments on standard input, one JSON value per line."""
+def arguments_text() -> str:
+    """What standard input holds; a program that reads it too finds it again, where it is a file."""
     text = sys.stdin.read()
+    with contextlib.suppress(OSError):
+        sys.stdin.seek(0)
+    return text
+
+
+def call_function(name: str, scope: dict[str, Any], text: str) -> Any:
+    """What the required function returns for arguments, one JSON value per line."""
     arguments = [loads(line) for line in text.split("\n") if line.strip()]
     function = scope.get(name)
     if function is None:

@@ -7,7 +7,8 @@ Policy, in order:
    With "ignored" the tag is text like any other.
 2. The last block marked as Python wins; without one, the last block without a mark. Blocks marked as anything else
    (shell, text, another language) are never the program.
-3. A block that the end of the response cuts off ends there, as in CommonMark.
+3. A block that the end of the response cuts off ends there, as in CommonMark; and as there, a fence that stands four
+   columns or more to the right of the opening one, in a docstring, say, closes nothing.
 4. Without a block there is no program. Prose is never run.
 """
 
@@ -19,6 +20,9 @@ from typing import Final
 from gdpo_nemo.errors import UnknownNameError
 
 PYTHON_MARKS: Final = frozenset({"python", "python3", "py", "py3", "python2", "pypy", "pypy3"})
+_TAB = 4
+_ITEM = re.compile(r"[ \t]*(?:(?:[-*+]|\d{1,9}[.)])[ \t]+)?", re.ASCII)
+"""White space, with a list item's mark or without."""
 _OPEN = re.compile(r"^(?P<before>[^`~\n]*?)(?P<fence>`{3,}|~{3,})[ \t]*(?P<mark>[\w+#.-]*)(?P<rest>[^`\n]*)$")
 
 
@@ -62,14 +66,15 @@ def _blocks(text: str) -> list[tuple[str, str]]:
             if opening is None:
                 continue
             fence, mark = opening["fence"], opening["mark"].lower()
-            if opening["before"].strip() and mark not in PYTHON_MARKS:  # a run of backticks in a sentence
+            in_sentence = _ITEM.fullmatch(opening["before"]) is None
+            if in_sentence and mark not in PYTHON_MARKS:  # a run of backticks
                 continue
-            indent = len(opening["before"]) if not opening["before"].strip() else 0
+            indent = 0 if in_sentence else len(opening["before"].expandtabs(_TAB))
             lines = []
             continue
-        content, closes = _before_close(line, fence)
+        content, closes = _before_close(_dedent(line, indent), fence)
         if content is not None:
-            lines.append(_dedent(content, indent))
+            lines.append(content)
         if closes:
             found.append((mark, "\n".join([*lines, ""])))
             lines = None
@@ -82,7 +87,8 @@ def _before_close(line: str, fence: str) -> tuple[str | None, bool]:
     """What a line adds to a block, and whether it closes it."""
     bare = line.strip()
     if len(bare) >= len(fence) and set(bare) == {fence[0]}:
-        return None, True
+        lead = line[: -len(line.lstrip())].expandtabs(_TAB)
+        return (None, True) if len(lead) < _TAB else (line, False)
     stripped = line.rstrip()
     if stripped.endswith(fence) and stripped.count(fence[0]) == len(fence):
         return stripped[: -len(fence)], True
@@ -90,5 +96,9 @@ def _before_close(line: str, fence: str) -> tuple[str | None, bool]:
 
 
 def _dedent(line: str, indent: int) -> str:
-    lead = len(line) - len(line.lstrip(" \t"))
-    return line[min(indent, lead) :]
+    """A line without its first columns, as far as they are white space."""
+    column = place = 0
+    while column < indent and line[place : place + 1] in (" ", "\t"):
+        column += _TAB - column % _TAB if line[place] == "\t" else 1
+        place += 1
+    return line[place:]

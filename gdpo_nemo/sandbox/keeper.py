@@ -146,9 +146,10 @@ class Keeper:
             OSError: the zygote is gone, or this process has no descriptors left.
         """
         limits = job.limits
-        files = [source, code, memory_file(stdin.encode("utf-8", "surrogatepass")), memory_file(), memory_file()]
-        stdout, report = files[3:]
-        try:
+        with contextlib.ExitStack() as opened:
+            given = memory_file(opened, stdin.encode("utf-8", "surrogatepass"))
+            stdout, report = memory_file(opened), memory_file(opened)
+            files = source, code, given, stdout, report
             if job is not self._job:
                 self._job, self._order = job, _order(job)
                 self._socket.settimeout(limits.longest_s + GRACE_S)
@@ -162,9 +163,6 @@ class Keeper:
             shown = os.pread(stdout, size, 0) if status in (OK, ERROR) else b""
             value = value_of(told) if status == OK and job.call is not None else None
             return TestRun(status, shown, value, detail, answer["cpu_s"], answer["wall_s"], exited, told[-REPORT_KEPT:])
-        finally:
-            for descriptor in files[2:]:
-                os.close(descriptor)
 
     def interrupt(self) -> None:
         """End what runs in the zygote, and it, from another thread than the one that waits for it."""
@@ -217,9 +215,14 @@ def _scratch_base() -> str | None:
     return "/dev/shm" if os.access("/dev/shm", os.W_OK | os.X_OK) else None
 
 
-def memory_file(content: bytes = b"") -> int:
-    """A file in memory with this content, to be read from its start."""
-    descriptor = os.memfd_create("test", os.MFD_CLOEXEC)
+def memory_file(opened: contextlib.ExitStack, content: bytes = b"", *, flags: int = 0) -> int:
+    """A file in memory with this content, to be read from its start, until the stack closes it.
+
+    Raises:
+        OSError: this process has no descriptors or no memory left.
+    """
+    descriptor = os.memfd_create("test", os.MFD_CLOEXEC | flags)
+    opened.callback(os.close, descriptor)
     if content:
         view = memoryview(content)
         while view:

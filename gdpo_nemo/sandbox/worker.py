@@ -42,7 +42,10 @@ class Worker:
 
     def run(self, job: Job) -> JobResult:
         """Run a program on its inputs. Never raises for what a program does."""
-        return run_job(job, lambda source, code, stdin: self._run_test(job, source, code, stdin))
+        try:
+            return run_job(job, lambda source, code, stdin: self._run_test(job, source, code, stdin))
+        except OSError as error:  # this process has no descriptors left
+            return JobResult(failure=f"{type(error).__name__}: {error}")
 
     def _run_test(self, job: Job, source: int, code: int, stdin: str) -> TestRun | str:
         """One test, on as many zygotes as it takes; a text says that all of them failed."""
@@ -88,10 +91,7 @@ class Worker:
 
 def run_job(job: Job, test: Callable[[int, int, str], TestRun | str]) -> JobResult:
     """As ``run_in_turn``, with a test that takes descriptors of the source and of its compiled form, and an input."""
-    source = memory_file(job.source.encode("utf-8", "surrogatepass"))
-    code = os.memfd_create("code", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-    try:
+    with contextlib.ExitStack() as opened:
+        source = memory_file(opened, job.source.encode("utf-8", "surrogatepass"))
+        code = memory_file(opened, flags=os.MFD_ALLOW_SEALING)
         return run_in_turn(job, lambda stdin: test(source, code, stdin))
-    finally:
-        os.close(source)
-        os.close(code)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import resource
 import select
 import signal
 import subprocess
@@ -232,6 +234,29 @@ def test_a_zygote_that_is_lost_is_replaced_and_the_test_run_again() -> None:
     assert worker.run(Job("print(1)", ("",))).runs[0].stdout == b"1\n"
     assert worker.pids != (pid,)
     worker.close()
+
+
+@pytest.mark.parametrize("spare", range(6))
+def test_a_caller_without_descriptors_gets_failures_and_loses_none(spare: int) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with LocalPool(1) as pool:
+        before = os.listdir("/proc/self/fd")
+        taken = []
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(map(int, before)) + 20, hard))
+        try:
+            with contextlib.suppress(OSError):
+                while True:
+                    taken.append(os.dup(0))
+            for _ in range(spare):
+                os.close(taken.pop())
+            results = pool.run([Job("print(1)", ("",))] * 2)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+            for each in taken:
+                os.close(each)
+        assert [each.failure is None for each in results] == [spare == 5] * 2, results  # 2 a program, 3 a test
+        assert run(pool, "print(1)").stdout == b"1\n"
+        assert len(os.listdir("/proc/self/fd")) == len(before)
 
 
 def test_a_zygote_that_is_lost_every_time_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ import os
 import random
 import socket
 from collections.abc import Iterator
+from contextlib import ExitStack
 
 import pytest
 
@@ -26,14 +27,11 @@ def keeper() -> Iterator[Keeper]:
 
 
 def send(keeper: Keeper, data: bytes, num_descriptors: int = 5) -> dict[str, object]:
-    files = [memory_file(b"print(1)")] + [memory_file() for _ in range(num_descriptors - 1)] if num_descriptors else []
-    try:
+    with ExitStack() as opened:
+        files = [memory_file(opened, b"" if place else b"print(1)") for place in range(num_descriptors)]
         keeper._socket.settimeout(30)
         socket.send_fds(keeper._socket, [data], files)
         return keeper._receive()
-    finally:
-        for each in files:
-            os.close(each)
 
 
 def mangled(seed: int) -> bytes:
@@ -67,10 +65,9 @@ def test_no_message_hangs_or_ends_a_zygote(keeper: Keeper) -> None:
 
 def test_descriptors_do_not_pile_up(keeper: Keeper) -> None:
     source = "import os, sys\nprint(os.dup(0))"
-    files = [memory_file(source.encode()), os.memfd_create("code", os.MFD_ALLOW_SEALING)]
-    runs = [keeper.run(Job(source, ("",)), *files, "") for _ in range(3)]
-    for each in files:
-        os.close(each)
+    with ExitStack() as opened:
+        files = [memory_file(opened, source.encode()), memory_file(opened, flags=os.MFD_ALLOW_SEALING)]
+        runs = [keeper.run(Job(source, ("",)), *files, "") for _ in range(3)]
     assert {run.stdout for run in runs if isinstance(run, TestRun)} == {b"3\n"}
 
 

@@ -62,10 +62,7 @@ def _integer(text: str) -> int | str:
 
 
 def _lines(text: str) -> list[str]:
-    lines = [line.rstrip() for line in text.replace("\r\n", "\n").split("\n")]
-    while lines and not lines[-1]:
-        lines.pop()
-    return lines
+    return [line.rstrip() for line in text.rstrip().split("\n")]
 
 
 def _same_line(expected: str, printed: str) -> bool:

@@ -8,7 +8,8 @@ Policy, in order:
 2. The last block marked as Python wins; without one, the last block without a mark. Blocks marked as anything else
    (shell, text, another language) are never the program.
 3. A block that the end of the response cuts off ends there, as in CommonMark; and as there, a fence that stands four
-   columns or more to the right of the opening one, in a docstring, say, closes nothing.
+   columns or more to the right of the opening one, in a docstring, say, closes nothing. A tag (``</answer>``, a special
+   token) may follow the closing fence on its line.
 4. Without a block there is no program. Prose is never run.
 """
 
@@ -86,7 +87,8 @@ def _blocks(text: str) -> list[tuple[str, str]]:
 def _before_close(line: str, fence: str) -> tuple[str | None, bool]:
     """What a line adds to a block, and whether it closes it."""
     bare = line.strip()
-    if len(bare) >= len(fence) and set(bare) == {fence[0]}:
+    after = bare.lstrip(fence[0])
+    if len(bare) - len(after) >= len(fence) and (not after or after.lstrip().startswith("<")):
         lead = line[: -len(line.lstrip())].expandtabs(_TAB)
         return (None, True) if len(lead) < _TAB else (line, False)
     stripped = line.rstrip()

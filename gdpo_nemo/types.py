@@ -17,6 +17,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+NOT_APPLICABLE = "does_not_apply"
+"""The code of a reward that does not apply to its sample; a NaN with other codes, or none, is a failed grading."""
+
 
 @dataclass(frozen=True, slots=True)
 class Message:

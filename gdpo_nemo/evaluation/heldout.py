@@ -8,6 +8,7 @@ from typing import Any
 
 from gdpo_nemo.config import RunConfig
 from gdpo_nemo.evaluation.grading import score_row
+from gdpo_nemo.evaluation.matrix import not_applicable
 from gdpo_nemo.evaluation.store import DEFAULT_GRADER, EvaluationStore
 from gdpo_nemo.method import Method
 from gdpo_nemo.models.sampling import sample
@@ -54,12 +55,16 @@ def evaluate(model: Any, tokenizer: Any, run: RunDir, config: RunConfig, method:
         store.append_scores(new)
         scores += new
     summary: dict[str, Any] = {"questions": len(rows), "samples_per_question": spec.samples_per_question}
-    summary["ungraded"] = sum(None in score["values"].values() for score in scores)
+    summary["ungraded"] = sum(any(_is_ungraded(score, name) for name in method.scored) for score in scores)
     for name in method.scored:
         graded = [score["values"][name] for score in scores if score["values"][name] is not None]
         summary[f"reward/{name}/mean"] = sum(graded) / len(graded) if graded else None
     store.finish("complete", summary)
     return summary
+
+
+def _is_ungraded(score: dict[str, Any], name: str) -> bool:
+    return score["values"][name] is None and not not_applicable(score, name)
 
 
 def _new_store(run: RunDir, config: RunConfig) -> EvaluationStore:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gdpo_nemo.errors import RunDirError
+from gdpo_nemo.types import NOT_APPLICABLE
 
 MEND = "remove that line, or grade the answers again"
 
@@ -23,14 +24,16 @@ class ScoreMatrix:
     Attributes:
         row_ids: the Q questions, in the order of the file.
         groups: group of each question, None where it has none.
-        values: name -> values_Q_N, NaN where ungraded and where there is no score.
+        values: name -> values_Q_N, NaN where ungraded, where the score does not apply and where there is none.
         scored_Q_N: False where there is no score: the request failed, or was not answered yet.
+        inapplicable: name -> bool [Q, N], True where the score does not apply; names without any are left out.
     """
 
     row_ids: tuple[str, ...]
     groups: tuple[str | None, ...]
     values: Mapping[str, NDArray[np.float64]]
     scored_Q_N: NDArray[np.bool_]
+    inapplicable: Mapping[str, NDArray[np.bool_]] = field(default_factory=dict)
 
 
 def fill_matrix(
@@ -53,6 +56,7 @@ def fill_matrix(
         raise RunDirError(f"{path}: {len(asked) - len(position)} of its questions have the row_id of another one")
     size = len(asked) * num_samples
     scored, values = bytearray(size), dict[str, list[float]]()  # lists: setting one number of an array takes longer
+    inapplicable = dict[str, bytearray]()
     row: Mapping[str, Any] = {}
     try:
         for row in scores:
@@ -68,6 +72,8 @@ def fill_matrix(
                     values[column] = [math.nan] * size
                 if value is not None:
                     values[column][at] = value
+                elif not_applicable(row, column):
+                    inapplicable.setdefault(column, bytearray(size))[at] = 1
     except (KeyError, TypeError, AttributeError) as error:
         raise RunDirError(f"{path}: {str(dict(row))[:200]} is no row of scores ({error}); {MEND}") from error
     shape = (len(asked), num_samples)
@@ -80,7 +86,18 @@ def fill_matrix(
             which = f"sample {at % num_samples} of {asked[at // num_samples][0]!r}"
             raise RunDirError(f"{path}: {name} of {which} is {value!r}, which is no score; {MEND}")
         values_Q_N[name] = array.astype(np.float64, copy=False).reshape(shape)
-    return ScoreMatrix(tuple(row_id for row_id, _ in asked), tuple(group for _, group in asked), values_Q_N, scored_Q_N)
+    return ScoreMatrix(
+        tuple(row_id for row_id, _ in asked),
+        tuple(group for _, group in asked),
+        values_Q_N,
+        scored_Q_N,
+        {name: np.frombuffer(marks, dtype=np.bool_).reshape(shape) for name, marks in inapplicable.items()},
+    )
+
+
+def not_applicable(row: Mapping[str, Any], name: str) -> bool:
+    """Whether a value of null in a row of scores means that the score does not apply, rather than a failed grading."""
+    return row["values"].get(name) is None and NOT_APPLICABLE in (row.get("reasons") or {}).get(name, ())
 
 
 def _is_score(value: Any) -> bool:

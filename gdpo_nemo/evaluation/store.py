@@ -9,7 +9,8 @@
         result.json              written last: state, counts and aggregates
         evaluation.lock          held (flock) while a process works here; a crash releases it
 
-A value of null is ungraded. A sample that failed has no generation and no score: it is neither wrong nor forgotten.
+A value of null is ungraded; with the code ``does_not_apply`` the score does not apply to the sample. A sample that
+failed has no generation and no score: it is neither wrong nor forgotten.
 Version 1 is what a run wrote before: questions, generations and scores in ``<run>/eval/`` itself, and no header.
 """
 

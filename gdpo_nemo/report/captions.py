@@ -33,6 +33,7 @@ class Facts:
     samples_per_question: tuple[int, ...]
     samples: int
     ungraded: int
+    inapplicable: int
     failed: int
     without_score: int
     one_model: bool
@@ -56,6 +57,11 @@ def caption(spec: ReportSpec, models: Sequence[str], facts: Facts) -> tuple[str,
         f"Ungraded values: {facts.ungraded} of {facts.samples}"
         + (", counted in their cells, not in the means." if facts.ungraded else "."),
     ]
+    if facts.inapplicable:
+        sentences.append(
+            f"Values that do not apply to their sample, as its reward says: {facts.inapplicable} of {facts.samples}, "
+            "counted in their cells, not in the means."
+        )
     if facts.failed:
         sentences.append(f"{facts.failed} of these are requests that failed for good: the evaluations are incomplete.")
     if facts.without_score:

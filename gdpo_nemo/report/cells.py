@@ -38,10 +38,11 @@ class Cell:
         num_seeds: seeds with a graded value.
         num_questions: questions with a graded sample.
         num_samples: samples of all finished runs, graded or not.
-        num_ungraded: of them.
+        num_ungraded: of them, those that could not be graded.
+        num_inapplicable: of ``num_samples``, those that the score does not apply to; not among the ungraded ones.
         num_failed: of the ungraded ones, those whose request failed for good.
         best: better than every other arm by the paired interval.
-        note: ``not run`` or ``ungraded``, else empty.
+        note: ``not run``, ``ungraded`` or ``does not apply``, else empty.
         key: ``<exhibit>:<model>/<arm>/<column>``, what ``gdpo explain`` takes.
         paper: the paper's number in the printed unit; None at embedded scale and where it is not known.
         paper_digits: decimals that the paper prints.
@@ -59,6 +60,7 @@ class Cell:
     num_questions: int = 0
     num_samples: int = 0
     num_ungraded: int = 0
+    num_inapplicable: int = 0
     num_failed: int = 0
     best: bool = False
     note: str = ""
@@ -69,6 +71,14 @@ class Cell:
     verdict: CellVerdict | None = None
     runs: tuple[str, ...] = ()
     iqm: float | None = None
+
+    @property
+    def without_value(self) -> str:
+        """``3 ungraded, 2 of them failed, 5 do not apply``; empty where every sample has a value."""
+        failed = f", {self.num_failed} of them failed" if self.num_failed else ""
+        parts = [f"{self.num_ungraded} ungraded{failed}"] if self.num_ungraded else []
+        parts += [f"{self.num_inapplicable} do not apply"] if self.num_inapplicable else []
+        return ", ".join(parts)
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,16 +116,19 @@ def make_cell(
         return Cell(note="not run", key=key, paper=known[0], paper_digits=known[1], verdict=not_run)
     num_samples = sum(run.samples_Q_N(column).size for run in runs.values())
     num_ungraded = sum(run.num_ungraded(column) for run in runs.values())
+    num_inapplicable = sum(run.num_inapplicable(column) for run in runs.values())
     names = tuple(f"{spec.model}/{run.run}" for run in runs.values())
     graded = {seed: values_Q for seed, run in runs.items() if (values_Q := run.graded_Q(column)) is not None}
     if not graded:
         return Cell(
-            num_samples=num_samples, num_ungraded=num_ungraded, note="ungraded", key=key, paper=known[0],
+            num_samples=num_samples, num_ungraded=num_ungraded, num_inapplicable=num_inapplicable, key=key,
+            note="does not apply" if num_inapplicable == num_samples else "ungraded", paper=known[0],
             paper_digits=known[1], verdict=not_run, runs=names,
         )  # fmt: skip
     used = [runs[seed] for seed in graded]
     values_S_Q, strata = np.stack(list(graded.values())), used[0].strata(column)
-    interval = _interval(spec, column, values_S_Q, strata, num_samples - num_ungraded, used[0].samples_per_question)
+    num_graded = num_samples - num_ungraded - num_inapplicable
+    interval = _interval(spec, column, values_S_Q, strata, num_graded, used[0].samples_per_question)
     means_S = seed_means(values_S_Q, strata) * column.factor
     value = mean_over_seeds(values_S_Q, strata) * column.factor
     num_paper_runs = spec.reference.runs if spec.reference else 1
@@ -130,6 +143,7 @@ def make_cell(
         num_questions=int((~np.isnan(values_S_Q)).any(axis=0).sum()),
         num_samples=num_samples,
         num_ungraded=num_ungraded,
+        num_inapplicable=num_inapplicable,
         num_failed=sum(run.num_failed for run in runs.values()),
         best=best,
         key=key,

@@ -104,9 +104,8 @@ def _value(cell: Cell, column: Column, *, with_interval: bool) -> Text:
     after = f" {_span(cell.interval, column.digits)}" if with_interval and cell.interval else ""
     if cell.one_model:
         after += " (q)"
-    if cell.num_ungraded:
-        failed = f", {cell.num_failed} of them failed" if cell.num_failed else ""
-        after += f" ({cell.num_ungraded} ungraded{failed})"
+    if cell.without_value:
+        after += f" ({cell.without_value})"
     return Text(number(cell.value, column.digits), cell.best, after)
 
 

@@ -116,6 +116,7 @@ def _load(name: str, store: EvaluationStore) -> Evaluation | None:
         num_without_score=int((~matrix.scored_Q_N).sum()) - num_failed,
         synthetic=bool(store.header.get(SYNTHETIC)),
         settings=_settings(store.header),
+        inapplicable={name: marks_Q_N[order] for name, marks_Q_N in matrix.inapplicable.items()},
     )
 
 

@@ -17,7 +17,7 @@ from gdpo_nemo.terminal import columns, sentences, table_rows
 CSV_FIELDS = (
     "model", "arm", "label", "column", "title", "unit", "paper", "band_low", "band_high", "value", "low", "high",
     "level", "method", "iqm", "verdict", "seeds", "seeds_planned", "seed_list", "questions", "samples", "ungraded",
-    "failed", "best", "note", "key", "synthetic",
+    "does_not_apply", "failed", "best", "note", "key", "synthetic",
 )  # fmt: skip
 LATEX_ESCAPES = {
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
@@ -158,6 +158,7 @@ def to_csv(table: Table) -> str:
                     "questions": cell.num_questions,
                     "samples": cell.num_samples,
                     "ungraded": cell.num_ungraded,
+                    "does_not_apply": cell.num_inapplicable,
                     "failed": cell.num_failed,
                     "best": int(cell.best),
                     "note": cell.note,

@@ -12,6 +12,7 @@ from functools import cached_property
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gdpo_nemo.errors import UnknownNameError
 from gdpo_nemo.report.spec import Column, ReportSpec
@@ -41,13 +42,14 @@ class Evaluation:
         path: of the store.
         row_ids: the questions, sorted.
         groups: group of each question, None where it has none.
-        values: name -> values_Q_N, NaN where ungraded.
+        values: name -> values_Q_N, NaN where ungraded or where the score does not apply.
         num_failed: samples whose request failed for good; they are among the ungraded ones.
         num_without_score: samples that did not fail and have no line in the scores, as where a kill cut it off; they
             are among the ungraded ones.
         synthetic: whether the store says that it was made up.
         settings: benchmark, grader and sampling, which all runs of a table must share; empty where the store is of a
             version that does not know them.
+        inapplicable: name -> bool [Q, N], True where the score does not apply; names without any are left out.
     """
 
     run: str
@@ -59,6 +61,7 @@ class Evaluation:
     num_without_score: int = 0
     synthetic: bool = False
     settings: Mapping[str, object] = field(default_factory=dict)
+    inapplicable: Mapping[str, NDArray[np.bool_]] = field(default_factory=dict)
 
     @property
     def samples_per_question(self) -> int:
@@ -117,8 +120,13 @@ class Evaluation:
         return values_Q if len(values_Q) and (graded > 0).all() else None
 
     def num_ungraded(self, column: Column) -> int:
-        """Samples without a grade, those of failed requests among them."""
-        return int(np.isnan(self.samples_Q_N(column)).sum())
+        """Samples without a grade, those of failed requests among them; not those that the score does not apply to."""
+        return int(np.isnan(self.samples_Q_N(column)).sum()) - self.num_inapplicable(column)
+
+    def num_inapplicable(self, column: Column) -> int:
+        """Samples that the column's score does not apply to."""
+        marks_Q_N = self.inapplicable.get(column.reward)
+        return 0 if marks_Q_N is None else int(marks_Q_N[self.questions_of(column)].sum())
 
 
 @dataclass(frozen=True, eq=False)

@@ -99,6 +99,7 @@ def build_table(parts: Sequence[Part], verdicts: Sequence[Verdict]) -> Table:
         ),
         samples=sum(cell.num_samples for row in rows for cell in row.cells),
         ungraded=sum(cell.num_ungraded for row in rows for cell in row.cells),
+        inapplicable=sum(cell.num_inapplicable for row in rows for cell in row.cells),
         failed=sum(cell.num_failed for row in rows for cell in row.cells),
         without_score=sum(one.num_without_score for part in parts for one in part.evaluations.all()),
         one_model=any(cell.one_model for row in rows for cell in row.cells),

@@ -48,7 +48,8 @@ class Verdict:
         seeds_planned: seeds asked for in both arms.
         num_questions: questions graded on both sides in at least one common seed.
         num_samples: samples of the compared runs, both arms together.
-        num_ungraded: those of them that have no grade.
+        num_ungraded: those of them that could not be graded.
+        num_inapplicable: those of them that the score does not apply to.
         detectable: difference that these seeds would find with power 0.8; None without an interval.
         runs: names of the compared runs, left and right.
         reason: what the status rests on, for a reader.
@@ -72,6 +73,7 @@ class Verdict:
     num_questions: int = 0
     num_samples: int = 0
     num_ungraded: int = 0
+    num_inapplicable: int = 0
     detectable: float | None = None
     runs: tuple[str, ...] = ()
     model: str = ""
@@ -119,6 +121,7 @@ class Verdict:
                 "questions": self.num_questions,
                 "samples": self.num_samples,
                 "ungraded": self.num_ungraded,
+                "does_not_apply": self.num_inapplicable,
             },
             "difference_by_seed": {str(seed): value for seed, value in by_seed.items()},
             "seeds_agreeing": self.seeds_agreeing,
@@ -203,6 +206,7 @@ def judge(spec: ReportSpec, evaluations: Evaluations, claim: Claim) -> Verdict:
         num_questions=int((~np.isnan(pair.values_S_Q)).any(axis=0).sum()),
         num_samples=sum(one.samples_Q_N(column).size for one in compared),
         num_ungraded=sum(one.num_ungraded(column) for one in compared),
+        num_inapplicable=sum(one.num_inapplicable(column) for one in compared),
         detectable=_detectable(pair, spec.level, len(pair.by_seed)) if pair.interval else None,
         runs=tuple(one.run for one in compared),
         model=spec.model,

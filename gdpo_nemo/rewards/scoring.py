@@ -31,10 +31,10 @@ from gdpo_nemo import deadline
 from gdpo_nemo.deadline import OVER_BUDGET
 from gdpo_nemo.errors import GdpoError, InfiniteRewardError, RewardError
 from gdpo_nemo.rewards.own import OwnReward
-from gdpo_nemo.types import RewardVector, Rollout, Row
+from gdpo_nemo.types import NOT_APPLICABLE, RewardVector, Rollout, Row
 
 MOST_FAILURES = 8
-NOT_APPLICABLE, TIMEOUT, ERROR = "does_not_apply", "timeout", "error:"
+TIMEOUT, ERROR = "timeout", "error:"
 ROUNDING = 1e-9
 STOPPING = (GdpoError, ImportError, NameError, NotImplementedError, SyntaxError)
 

@@ -110,7 +110,7 @@ def explain(
         "band": cell.band and [cell.band.low, cell.band.high],
         "verdict": cell.verdict,
         "n": {"seeds": cell.num_seeds, "questions": cell.num_questions, "samples": cell.num_samples,
-              "ungraded": cell.num_ungraded, "failed": cell.num_failed},
+              "ungraded": cell.num_ungraded, "does_not_apply": cell.num_inapplicable, "failed": cell.num_failed},
         "computed_as": _recipe(column),
         "claims": about,
         "runs": runs,

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from gdpo_nemo.evaluation.matrix import not_applicable
 from gdpo_nemo.report.samples import STATE_WORDS
 from gdpo_nemo.report.spec import Column
 from gdpo_nemo.terminal import listing, sentences
@@ -26,8 +27,9 @@ def to_text(data: Mapping[str, Any], column: Column) -> str:
     if data["band"]:
         pairs.append(("band", f"[{data['band'][0]:.{column.digits + 1}f}, {data['band'][1]:.{column.digits + 1}f}]"))
     n = data["n"]
+    unknown = f"{n['ungraded']} ungraded" + (f", {one} do not apply" if (one := n["does_not_apply"]) else "")
     pairs += [
-        ("n", f"{n['seeds']} seeds x {n['questions']} questions, {n['samples']} samples, {n['ungraded']} ungraded"),
+        ("n", f"{n['seeds']} seeds x {n['questions']} questions, {n['samples']} samples, {unknown}"),
         ("computed as", data["computed_as"]),
     ]
     blocks = [data["key"] + (" SYNTHETIC, not a result" if data["synthetic"] else ""), data["title"], listing(pairs)]
@@ -50,7 +52,7 @@ def to_text(data: Mapping[str, Any], column: Column) -> str:
             for message in sample["messages"]
         ]
         pairs += [("gold", _short(sample["gold"])), ("response", _short(sample["response"]))]
-        pairs += [("values", _words(_graded(sample["values"]))), ("reasons", _words(sample["reasons"]))]
+        pairs += [("values", _words(_graded(sample))), ("reasons", _words(sample["reasons"]))]
         pairs += [("response at", sample["response_at"] or ""), ("score at", sample["score_at"] or "")]
         blocks.append(listing(pairs))
     return "\n".join(filter(None, blocks))
@@ -74,8 +76,11 @@ def _words(value: object) -> str:
     return "" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _graded(values: Mapping[str, float | None] | None) -> dict[str, float | str]:
-    return {name: "ungraded" if value is None else value for name, value in (values or {}).items()}
+def _graded(sample: Mapping[str, Any]) -> dict[str, float | str]:
+    return {
+        name: value if value is not None else "does not apply" if not_applicable(sample, name) else "ungraded"
+        for name, value in (sample["values"] or {}).items()
+    }
 
 
 def _short(value: object, longest: int = LONGEST_TEXT) -> str:

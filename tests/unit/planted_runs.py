@@ -10,6 +10,7 @@ import numpy as np
 from gdpo_nemo.evaluation.store import EvaluationStore
 from gdpo_nemo.report.spec import Column, Deviation, ReportSpec
 from gdpo_nemo.run_dir import RunDir
+from gdpo_nemo.types import NOT_APPLICABLE
 
 NUM_QUESTIONS = 60
 COLUMNS = (
@@ -34,8 +35,17 @@ def write_evaluation(run, num_samples, questions, scores):
     store.append_scores(scores)
 
 
+def score(row_id, index, values):
+    idle = [name for name, value in values.items() if value == NOT_APPLICABLE]
+    given = values | dict.fromkeys(idle)
+    return {"row_id": row_id, "index": index, "values": given, "reasons": {name: [NOT_APPLICABLE] for name in idle}}
+
+
 def write_run(path, values, *, finish=True, order=None):
-    """A run whose final evaluation gave these values: reward -> one list of samples per question, None is ungraded."""
+    """A run whose final evaluation gave these values: reward -> one list of samples per question.
+
+    None is ungraded, ``NOT_APPLICABLE`` a score that does not apply.
+    """
     run = RunDir.claim(path, {"kind": "train"}, {})
     run.append_metrics({"step": 1, **{f"reward/{name}/mean": 0.5 for name in values}})
     num_questions, num_samples = len(next(iter(values.values()))), len(next(iter(values.values()))[0])
@@ -44,7 +54,7 @@ def write_run(path, values, *, finish=True, order=None):
         num_samples,
         [{"row_id": f"q{q:03d}", "messages": [], "gold": ""} for q in order or range(num_questions)],
         [
-            {"row_id": f"q{q:03d}", "index": i, "values": {name: values[name][q][i] for name in values}, "reasons": {}}
+            score(f"q{q:03d}", i, {name: values[name][q][i] for name in values})
             for q in order or range(num_questions)
             for i in range(num_samples)
         ],

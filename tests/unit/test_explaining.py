@@ -34,8 +34,8 @@ def selection(tmp_path, monkeypatch):
             run.dir.evaluation_path("heldout"), header | {"sampling": sampling, "samples_per_question": 1}
         )
         store.write_questions([{"row_id": "row0", "messages": messages, "gold": "shipping"}])
-        values = {"right_desk": 1.0, "thanks": None, "brief": 0.5}
-        store.append_scores([{"row_id": "row0", "index": 0, "values": values, "reasons": {}}])
+        values, reasons = {"right_desk": 1.0, "thanks": None, "brief": None}, {"thanks": ["does_not_apply"]}
+        store.append_scores([{"row_id": "row0", "index": 0, "values": values, "reasons": reasons}])
         evaluation = {"questions": 1, "samples_per_question": 1, "ungraded": 1}
         run.dir.finish({"steps": run.total_steps, "evaluation": evaluation})
     return selection
@@ -60,7 +60,16 @@ def test_the_question_is_whole_the_system_turn_cut_and_shared_lines_stand_once(s
     assert QUESTION in text and "characters)" in text
     assert "{" not in text and "None" not in text
     assert text.count("benchmark heldout") == 1 and "temperature 1, seed 0" in text and "temperature 1, seed 1" in text
-    assert "right_desk 1, thanks ungraded, brief 0.5" in text
+    assert "right_desk 1, thanks does not apply, brief ungraded" in text
+
+
+def test_a_cell_of_a_reward_that_does_not_apply_says_how_often(selection, capsys):
+    options = ["--experiment", CONFIG, "--out", "elsewhere", "--seeds", "0-1"]
+    assert execute(["explain", "embedded:tiny/gdpo/thanks", *options]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "value does not apply" in text and "2 samples, 0 ungraded, 2 do not apply" in text
+    assert execute(["explain", "embedded:tiny/gdpo/brief", *options]) == 0
+    assert "2 samples, 2 ungraded computed as" in " ".join(capsys.readouterr().out.split())
 
 
 def test_the_report_of_a_smoke_run_says_so_first(selection):

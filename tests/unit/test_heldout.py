@@ -10,7 +10,7 @@ from gdpo_nemo.method import Method
 from gdpo_nemo.models.sampling import sample
 from gdpo_nemo.prompts.tool_calling import build_prompt
 from gdpo_nemo.rewards import REWARDS
-from gdpo_nemo.types import RewardVector, Rollout, Row
+from gdpo_nemo.types import NOT_APPLICABLE, RewardVector, Rollout, Row
 
 FILES = ("questions", "generations", "scores")
 
@@ -121,3 +121,19 @@ def test_what_could_not_be_graded_is_null_and_counted(evaluated, monkeypatch):
     assert summary["reward/never/mean"] is None
     assert summary["ungraded"] == 40, "a sample counts once, and each lacks at least one reward"
     json.dumps([files, summary], allow_nan=False)
+
+
+class Selective(Patchy):
+    """Its second reward does not apply to any response."""
+
+    def __call__(self, row, rollout):
+        vector = super().__call__(row, rollout)
+        return RewardVector(vector.values, {**vector.reasons, "never": (NOT_APPLICABLE,)})
+
+
+def test_a_reward_that_does_not_apply_leaves_no_sample_ungraded(evaluated, monkeypatch):
+    monkeypatch.setitem(REWARDS, "selective", f"{__name__}:Selective")
+    files, summary = evaluated("gdpo.task=selective", "embedded.evaluation.questions=40")
+    given_up = sum("Monday" in row["response"] for row in files["generations"])
+    assert 0 < given_up == summary["ungraded"] < 40
+    assert summary["reward/never/mean"] is None

@@ -20,6 +20,7 @@ from gdpo_nemo.report.table import build_table
 from gdpo_nemo.report.verdict import Verdict, adjusted, judge_all
 from gdpo_nemo.run_dir import RunDir
 from gdpo_nemo.stats import crossed_t, paired_difference
+from gdpo_nemo.types import NOT_APPLICABLE
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +77,8 @@ def test_verdict_shows_what_it_rests_on(root, tmp_path):
         "level": 0.95,
         "method": "crossed t over seeds and questions",
     }
-    assert verdict["n"] == {"seeds": 3, "seeds_planned": 3, "questions": 60, "samples": 360, "ungraded": 0}
+    counts = {"seeds": 3, "seeds_planned": 3, "questions": 60, "samples": 360, "ungraded": 0, "does_not_apply": 0}
+    assert verdict["n"] == counts
     assert verdict["runs"] == [f"{arm}/seed{seed}" for arm in ("strong", "weak") for seed in range(3)]
     assert 0 < verdict["minimum_detectable_effect"] < 100
 
@@ -283,6 +285,41 @@ def test_ungraded_samples_are_counted_and_left_out(tmp_path):
     assert (cell["ungraded"], cell["samples"], cell["questions"]) == ("5", "180", "60")
     assert "(5 ungraded)" in report.text and "Ungraded values: 5 of 840" in " ".join(report.text.split())
     assert verdicts(tmp_path)[0]["n"]["ungraded"] == 5
+
+
+def test_what_does_not_apply_is_not_counted_as_ungraded(tmp_path):
+    root = tmp_path / "runs"
+    write_all(root, arms=("strong", "weak"))
+    shutil.rmtree(root / "strong" / "seed1")
+    values = planted("strong", 1, ungraded=range(5))
+    values["format"][5:12] = [[NOT_APPLICABLE]] * 7
+    write_run(root / "strong" / "seed1", values)
+    shutil.rmtree(root / "weak" / "seed1")
+    write_run(root / "weak" / "seed1", planted("weak", 1) | {"correct": [[NOT_APPLICABLE]] * 60})
+    claims = (Claim("strong", ">", "weak", on="format"),)
+    report = build(make_spec(root, arms=("strong", "weak"), claims=claims), tmp_path)
+    cell, words = cells(tmp_path)["strong", "format"], " ".join(report.text.split())
+    assert (cell["ungraded"], cell["does_not_apply"], cell["samples"]) == ("5", "7", "180")
+    markdown = (tmp_path / "table.md").read_text("utf-8")
+    assert "(5 ungraded, 7 do not apply)" in markdown and "(60 do not apply)" in markdown
+    assert (
+        "Ungraded values: 5 of 840" in words and "do not apply to their sample, as its reward says: 67 of 840" in words
+    )
+    assert {key: verdicts(tmp_path)[0]["n"][key] for key in ("ungraded", "does_not_apply")} == {
+        "ungraded": 5,
+        "does_not_apply": 7,
+    }
+    weak = cells(tmp_path)["weak", "correct"]
+    assert (weak["seeds"], weak["ungraded"], weak["does_not_apply"]) == ("2", "0", "60")
+
+
+def test_a_reward_that_applies_to_no_sample_says_so_in_its_cell(tmp_path):
+    root = tmp_path / "runs"
+    write_all(root, arms=("strong",), seeds=())
+    write_run(root / "strong" / "seed0", planted("strong", 0) | {"format": [[NOT_APPLICABLE]] * 60})
+    build(make_spec(root, arms=("strong",), seeds=(0,)), tmp_path)
+    cell = cells(tmp_path)["strong", "format"]
+    assert (cell["value"], cell["note"], cell["ungraded"], cell["does_not_apply"]) == ("", "does not apply", "0", "60")
 
 
 def test_a_wholly_ungraded_seed_is_no_seed_of_that_column(tmp_path):

@@ -85,6 +85,13 @@ def test_scores_of_what_was_not_asked_are_refused(rows, words, store):
         store.score_matrix()
 
 
+def test_a_null_with_the_code_of_its_reward_does_not_apply_and_one_without_is_ungraded(store):
+    row = score("a", 1, correct=0.5, style=None) | {"reasons": {"style": ["does_not_apply"]}}
+    store.append_scores([row, score("b", 0, correct=None, style=None) | {"reasons": {"style": ["timeout"]}}])
+    marks = store.score_matrix().inapplicable
+    assert {name: marks_Q_N.tolist() for name, marks_Q_N in marks.items()} == {"style": [[False, False], [False, True]]}
+
+
 def test_an_infinite_score_is_refused_and_nan_is_ungraded(store):
     path = store.path / "scores" / "exact.jsonl"
     path.parent.mkdir()

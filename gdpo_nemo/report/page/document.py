@@ -50,7 +50,7 @@ class Sample:
         run: name of the run.
         index: which of the question's samples.
         response: its whole text.
-        values: score name -> value, None where ungraded.
+        values: score name -> value, None where ungraded or where it does not apply (then its codes say so).
         reasons: score name -> codes.
         length_tokens: None where the store has none.
         truncated: whether it was cut at the length limit.

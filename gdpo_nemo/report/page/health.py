@@ -23,7 +23,12 @@ LATE = 0.1
 PER_REWARD = (
     ("reward/{}/frac_dead_groups", "constant groups: {}", "Groups in which all rollouts got the same {}.", True),
     ("advantage/{}/share", "dominance: {}", "Share of the variance of GDPO's sum that {} accounts for.", True),
-    ("reward/{}/frac_missing", "ungraded: {}", "Rollouts without a value of {}.", True),
+    (
+        "reward/{}/frac_missing",
+        "no value: {}",
+        "Rollouts without a value of {}: not graded, or it does not apply.",
+        True,
+    ),
 )
 OVERALL = (
     ("groups/distinct", "distinct advantage groups", "Different advantages that the groups of a batch have.", False),

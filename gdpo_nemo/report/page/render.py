@@ -170,7 +170,7 @@ def _trace(trace: Trace, row: TableRow, cell: Cell, column: Column, experiment: 
     if cell.verdict is not None:
         facts.append(("verdict", sections.words(cell.verdict)))
     size = f"{cell.num_seeds} x {cell.num_questions}" if cell.num_seeds else row.size
-    facts.append(("n", f"{size}, {cell.num_samples} samples, {cell.num_ungraded} ungraded"))
+    facts.append(("n", f"{size}, {cell.num_samples} samples, {cell.without_value or '0 ungraded'}"))
     shown = len(trace.samples)
     text = f"{shown} of {trace.num_samples}, drawn with a fixed seed; the same questions in every arm."
     return {

@@ -150,7 +150,7 @@ def _cell(cell: Cell, column: Column) -> Markup:
     if cell.interval:
         small.append(f"[{number(cell.interval.low, column.digits)}, {number(cell.interval.high, column.digits)}]")
     small += ["(q)"] if cell.one_model else []
-    small += [f"({cell.num_ungraded} ungraded)"] if cell.num_ungraded else []
+    small += [f"({cell.without_value})"] if cell.without_value else []
     if small:
         parts += [Markup(" "), el("span", " ".join(small), class_="span")]
     if cell.paper is not None:

@@ -96,8 +96,9 @@ if (stepper) {
 
 // ---- from a cell down to its samples
 
-function valueText(value) {
-  return value === null || value === undefined ? "ungraded" : String(value);
+function valueText(value, codes) {
+  if (value !== null && value !== undefined) return String(value);
+  return codes?.includes("does_not_apply") ? "does not apply" : "ungraded";
 }
 
 function block(name, text) {
@@ -111,7 +112,7 @@ function sampleView(sample) {
   const question = data.questions[sample.question];
   const view = make("details");
   const head = make("summary", `${question.row_id} · ${sample.run}` + (sample.index ? ` · sample ${sample.index}` : ""));
-  for (const [name, value] of Object.entries(sample.values)) head.append(make("span", `${name} ${valueText(value)}`, "chip"));
+  for (const [name, value] of Object.entries(sample.values)) head.append(make("span", `${name} ${valueText(value, sample.reasons[name])}`, "chip"));
   if (sample.truncated) head.append(make("span", "cut at the length limit", "chip"));
   view.append(head);
   view.addEventListener("toggle", () => {

@@ -151,6 +151,7 @@ def _build_curves(exhibit: Exhibit, specs: Sequence[ReportSpec], out: Path, page
         absent = [run_name(path) for key, path in spec.runs.items() if key not in trainings[spec.model]]
         missing += [f"{spec.model}/{run} (not started)" for run in absent]
         text.append(f"  {model_label(spec)}: {len(spec.runs) - len(absent)} of {len(spec.runs)} runs have steps")
+    text += dict.fromkeys(f"  {note}" for spec in specs for note in spec.notes)
     return Report("\n".join(text), [], missing, None, steady, tuple(unreadable))
 
 

@@ -163,6 +163,7 @@ class ReportSpec:
         unreadable: path of a run, or of the base -> what is wrong with it; it is named, and not read.
         synthetic: whether the runs were found to be made up; pictures say so.
         notes: what a reader must know about these runs, such as seeds left out; stands under the table.
+        options: of the command line that chose these runs, for ``gdpo explain`` to choose the same.
     """
 
     experiment: str
@@ -191,3 +192,4 @@ class ReportSpec:
     tradeoff: tuple[str, ...] = ()
     synthetic: bool = False
     notes: tuple[str, ...] = ()
+    options: tuple[str, ...] = ()

@@ -20,8 +20,9 @@ from gdpo_nemo.launch.job import MODULE
 from gdpo_nemo.method import Method, own_code
 from gdpo_nemo.run_dir import RunDir
 from gdpo_nemo.suite.answer import Answer
-from gdpo_nemo.suite.cluster_targets import Request, Target, compose
+from gdpo_nemo.suite.cluster_targets import SCALE, Request, Target, compose
 from gdpo_nemo.suite.programs import all_programs
+from gdpo_nemo.suite.seeds import ranges
 from gdpo_nemo.suite.status import with_damage
 from gdpo_nemo.terminal import table
 
@@ -126,7 +127,7 @@ def checkpoint(options: argparse.Namespace, request: Request) -> Answer:
 
 
 def _afterwards(target: Target) -> dict[str, Any]:
-    """What follows training: the evaluations that the experiment's tables read, and the report.
+    """What follows training: the evaluations that the experiment's tables read, and the report, of these seeds too.
 
     Raises:
         UsageError: the target is no experiment, so there is nothing that says how to evaluate it.
@@ -134,6 +135,8 @@ def _afterwards(target: Target) -> dict[str, Any]:
     known = {program.experiment.name: program.experiment for program in all_programs()}
     if target.experiment not in known:
         raise UsageError(f"--evaluate knows the benchmarks of {', '.join(known)}, and none of {target.experiment}")
+    declared = known[target.experiment].default_seeds(SCALE)
+    more = () if set(target.seeds) <= set(declared) else ("--seeds", ranges([*declared, *target.seeds]))
     command = ("uv", "run", "python", "-m", "gdpo_nemo.cli")
     return {
         "evaluations": [
@@ -144,7 +147,7 @@ def _afterwards(target: Target) -> dict[str, Any]:
             )
             for name, benchmarks in known[target.experiment].evaluations.items()
         ],
-        "report": (*command, "report", target.experiment, "--scale", "paper"),
+        "report": (*command, "report", target.experiment, "--scale", SCALE, *more),
     }
 
 

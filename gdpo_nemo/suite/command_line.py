@@ -17,11 +17,11 @@ from typing import NoReturn
 from gdpo_nemo import tracking
 from gdpo_nemo.arguments import exit_code
 from gdpo_nemo.errors import UnknownNameError, UsageError
-from gdpo_nemo.suite import evals, exhibit_commands, planning, programs, reporting, running, status
+from gdpo_nemo.suite import evals, exhibit_commands, planning, programs, reporting, running, selecting, status
 from gdpo_nemo.suite.answer import Answer
 from gdpo_nemo.suite.commands import CLUSTER_COMMANDS, COMMANDS, TOOLS
 from gdpo_nemo.suite.experiment import Experiment
-from gdpo_nemo.suite.grid import Selection, parse_seeds, split_names
+from gdpo_nemo.suite.grid import Selection
 from gdpo_nemo.suite.parsing import build_parser
 
 
@@ -115,8 +115,8 @@ def _cluster_answer(experiment: Experiment | None, options: argparse.Namespace, 
         model=getattr(options, "model", None),
         cluster=getattr(options, "cluster", None),
         gpu=getattr(options, "gpu", "h100"),
-        arms=_arms(options),
-        seeds=parse_seeds(options.seeds) if getattr(options, "seeds", None) else None,
+        arms=selecting.arms(options),
+        seeds=selecting.seeds(options),
         overrides=tuple(overrides),
     )
     if options.command == "plan":
@@ -129,39 +129,12 @@ def _target(options: argparse.Namespace, experiment: Experiment | None) -> str:
 
 
 def _selection(program: programs.Program, options: argparse.Namespace, overrides: Sequence[str]) -> Selection:
-    experiment = program.experiment
-    seeds = experiment.default_seeds(options.scale)
-    arms = _arms(options) or program.arms
-    if getattr(options, "sweep", False) and not experiment.sweep:
-        raise UsageError(f"--sweep adds the arms beyond the default ones, and {experiment.name} has none")
+    if getattr(options, "sweep", False) and not program.experiment.sweep:
+        raise UsageError(f"--sweep adds the arms beyond the default ones, and {program.experiment.name} has none")
     for override in overrides:
         if override.startswith("embedded.model.name="):
             raise UsageError(f"name the model with --model {override.split('=', 1)[1]}; it is part of the runs' paths")
-    return Selection(
-        program,
-        scale=options.scale,
-        arms=experiment.pick_arms(arms, options.scale),
-        seeds=parse_seeds(options.seeds) if options.seeds else seeds,
-        model=options.model or "tiny",
-        out=options.out or Path("runs/smoke" if options.smoke else "runs"),
-        smoke=options.smoke,
-        overrides=tuple(overrides),
-        arms_named=arms is not None and (arms is not program.arms or not program.is_free),
-    )
-
-
-def _arms(options: argparse.Namespace) -> Sequence[str] | None:
-    """The arms that a command line names; None where it leaves them to the experiment.
-
-    Raises:
-        UsageError: it names some and asks for the sweep too.
-    """
-    named: str | None = getattr(options, "arms", None)
-    if not getattr(options, "sweep", False):
-        return split_names(named) if named else None
-    if named and named != "all":
-        raise UsageError(f"--sweep takes all arms and --arms {named} some; leave one of them out")
-    return ["all"]
+    return selecting.selection(program, options, overrides=overrides)
 
 
 def _with_command(arguments: list[str], experiment: Experiment | None) -> list[str]:

@@ -8,10 +8,9 @@ from pathlib import Path
 
 from gdpo_nemo.errors import GdpoError, OutsideBandError, PrerequisiteError, UsageError
 from gdpo_nemo.report.spec import Exhibit
-from gdpo_nemo.suite import exhibits, programs
+from gdpo_nemo.suite import exhibits, programs, selecting
 from gdpo_nemo.suite.answer import Answer, shortened
 from gdpo_nemo.suite.experiment import Experiment
-from gdpo_nemo.suite.grid import parse_seeds
 from gdpo_nemo.suite.reporting import written
 from gdpo_nemo.terminal import sentences
 
@@ -44,7 +43,8 @@ def answer(options: argparse.Namespace, experiment: Experiment | None, target: s
     else:
         return None
     out = options.out or Path("runs")
-    seeds = parse_seeds(options.seeds) if options.seeds else None
+    seeds = selecting.seeds(options)
+    chosen = exhibits.narrowed(found, chosen, selecting.arms(options))
     if options.command == "check":
         return check_exhibits(found, chosen, out, seeds)
     return report_exhibits(found, chosen, out, seeds, options.allow_incomplete, options.html)
@@ -99,6 +99,7 @@ def check_exhibits(
         specs = exhibits.specs(experiment, exhibit, out, seeds)
         built = build_exhibit(exhibit, specs, exhibits.report_path(experiment, exhibit, out))
         lines += [claim_line(specs[0], verdict, named=len(specs) > 1) for verdict in built.verdicts]
+        lines += [note for spec in specs for note in spec.notes]
         statuses += [verdict.status for verdict in built.verdicts]
         missing += built.missing
         unreadable += built.unreadable

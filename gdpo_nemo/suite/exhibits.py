@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from gdpo_nemo.errors import UnknownNameError
 from gdpo_nemo.report.spec import HELDOUT, Exhibit, ReportSpec
 from gdpo_nemo.run_dir import RunDir
 from gdpo_nemo.run_tree import RunTree
 from gdpo_nemo.suite import programs
 from gdpo_nemo.suite.experiment import EMBEDDED, Experiment
+from gdpo_nemo.suite.seeds import seeds_left_out
 
 if TYPE_CHECKING:
     from gdpo_nemo.report.references import ReferenceTable
@@ -45,6 +48,26 @@ def report_path(experiment: Experiment, exhibit: Exhibit, out: Path) -> Path:
     return out / experiment.name / PAPER / "report" / exhibit.name
 
 
+def narrowed(experiment: Experiment, chosen: Sequence[Exhibit], arms: Sequence[str] | None) -> list[Exhibit]:
+    """Tables and figures with these of their arms alone; of several, those that show none of them are left out.
+
+    Args:
+        experiment: whose they are.
+        chosen: tables and figures.
+        arms: names, ``["all"]``, or None for all too.
+
+    Raises:
+        UnknownNameError: the experiment has no such arm, or the one table or figure does not show it.
+    """
+    if arms is None or list(arms) == ["all"]:
+        return list(chosen)
+    if len(chosen) == 1 and (odd := [name for name in arms if name not in chosen[0].arms]):
+        raise UnknownNameError(f"arm of {chosen[0].name}", odd[0], chosen[0].arms)
+    wanted = experiment.pick_arms(arms)
+    own = [replace(exhibit, arms=tuple(arm for arm in exhibit.arms if arm in wanted)) for exhibit in chosen]
+    return [exhibit for exhibit in own if exhibit.arms]
+
+
 def specs(
     experiment: Experiment,
     exhibit: Exhibit,
@@ -52,17 +75,24 @@ def specs(
     seeds: Sequence[int] | None = None,
     allow_incomplete: bool = False,
 ) -> list[ReportSpec]:
-    """What to report on, one entry per model: the declared seeds and all others found on disk."""
+    """What to report on, one entry per model.
+
+    Args:
+        experiment: which.
+        exhibit: one of its tables or figures.
+        out: folder of all runs.
+        seeds: instead of the declared ones; runs of others are named in the notes.
+        allow_incomplete: use evaluations with failed requests.
+    """
     planned = tuple(seeds if seeds is not None else experiment.default_seeds(PAPER))
     reference = reference_table(exhibit.reference)
     found = []
     for model in exhibit.models:
         tree = RunTree(out / experiment.name / PAPER / model)
-        runs = {
-            (arm, seed): tree.run(arm, seed).path
-            for arm in exhibit.arms
-            for seed in sorted({*planned, *_seeds_on_disk(tree, arm)})
-        }
+        runs = {(arm, seed): tree.run(arm, seed).path for arm in exhibit.arms for seed in sorted(planned)}
+        left_out = seeds_left_out([(arm, seed) for arm in exhibit.arms for seed in _seeds_on_disk(tree, arm)], planned)
+        if left_out and len(exhibit.models) > 1:
+            left_out = f"{model}: {left_out}"
         found.append(
             ReportSpec(
                 experiment=experiment.name,
@@ -79,6 +109,7 @@ def specs(
                 exhibit=exhibit.name,
                 reference=reference,
                 allow_incomplete=allow_incomplete,
+                notes=(left_out,) if left_out else (),
             )
         )
     return found

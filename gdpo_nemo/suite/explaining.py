@@ -12,11 +12,10 @@ from gdpo_nemo.arguments import count
 from gdpo_nemo.errors import PrerequisiteError, UnknownNameError, UsageError
 from gdpo_nemo.randomness import stream
 from gdpo_nemo.report.spec import Column, ReportSpec
-from gdpo_nemo.suite import exhibits, programs
+from gdpo_nemo.suite import exhibits, programs, selecting
 from gdpo_nemo.suite.answer import Answer
 from gdpo_nemo.suite.experiment import EMBEDDED, Experiment
 from gdpo_nemo.suite.explanation import to_text
-from gdpo_nemo.suite.grid import Selection, parse_seeds
 
 KEY = re.compile(r"(?P<exhibit>[^:/]+):(?P<model>[^/]+)/(?P<arm>[^/]+)/(?P<column>[^/]+)")
 SHOWN = 3
@@ -32,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--experiment", metavar="NAME", help="a name or the path of a config, as for run; needed for one of your own"
     )
-    parser.add_argument("--seeds", metavar="0-2", help="of the runs at embedded scale (default: as for report)")
+    selecting.add_arguments(parser)
     parser.add_argument("--samples", type=count, default=SHOWN, metavar="N", help=f"samples to show (default: {SHOWN})")
     parser.add_argument("--seed", type=int, default=0, help="of the choice of samples (default: 0)")
     parser.add_argument(
@@ -51,7 +50,7 @@ def answer(options: argparse.Namespace) -> Answer:
     match = KEY.fullmatch(options.key)
     if match is None:
         raise UsageError(f"{options.key!r} is not of the form table1:<model>/<arm>/<column>; see key in table.csv")
-    specs = _specs(match["exhibit"], match["model"], match["arm"], options.experiment, options.out, options.seeds)
+    specs = _specs(match["exhibit"], match["model"], match["arm"], options)
     spec = next(spec for spec in specs if spec.model == match["model"])
     column = next((column for column in spec.columns if column.name == match["column"]), None)
     if column is None:
@@ -113,27 +112,30 @@ def explain(
               "ungraded": cell.num_ungraded, "does_not_apply": cell.num_inapplicable, "failed": cell.num_failed},
         "computed_as": _recipe(column),
         "claims": about,
+        "notes": list(spec.notes),
         "runs": runs,
         "samples": samples,
     }  # fmt: skip
     return Answer(to_text(data, column), data)
 
 
-def _specs(
-    exhibit: str, model: str, arm: str, wanted: str | None, out: Path, seeds: str | None = None
-) -> list[ReportSpec]:
+def _specs(exhibit: str, model: str, arm: str, options: argparse.Namespace) -> list[ReportSpec]:
     """Those of all models of the exhibit, ``model`` among them."""
+    from gdpo_nemo.suite.reporting import embedded_spec
+
+    out: Path = options.out
     if exhibit in [program.experiment.name for program in programs.all_programs()]:
         raise UsageError(f"{exhibit} is an experiment; its cells are embedded:{model}/..., with --experiment {exhibit}")
     if exhibit != EMBEDDED:
         program, found = exhibits.find(exhibit)
-        specs = exhibits.specs(program.experiment, found, out)
         if not found.columns:
             raise UsageError(f"{exhibit} has no columns: it is a figure without cells, see its CSV")
+        [found] = exhibits.narrowed(program.experiment, [found], selecting.arms(options))
+        specs = exhibits.specs(program.experiment, found, out, selecting.seeds(options))
         if model not in found.models:
             raise UnknownNameError(f"model of {exhibit}", model, found.models)
         return specs
-    candidates = _candidates(wanted)
+    candidates = _candidates(options.experiment)
     known = {one.name for program in candidates for one in program.experiment.arms} | {"base"}
     if arm not in known:
         raise UnknownNameError("arm of the embedded experiments", arm, sorted(known))
@@ -147,7 +149,7 @@ def _specs(
     if len(present) > 1:
         names = ", ".join(program.experiment.name for program in present)
         raise UsageError(f"several experiments have {arm} with {model}: {names}; name one with --experiment")
-    return [_embedded(present[0], model, out, seeds)]
+    return [embedded_spec(selecting.selection(present[0], options, model=model))]
 
 
 def _candidates(wanted: str | None) -> list[programs.Program]:
@@ -165,22 +167,6 @@ def _candidates(wanted: str | None) -> list[programs.Program]:
 
 def _has(experiment: Experiment, arm: str) -> bool:
     return arm == "base" or any(one.name == arm for one in experiment.arms)
-
-
-def _embedded(program: programs.Program, model: str, out: Path, seeds: str | None) -> ReportSpec:
-    from gdpo_nemo.suite.reporting import embedded_spec
-
-    experiment = program.experiment
-    return embedded_spec(
-        Selection(
-            program,
-            scale=EMBEDDED,
-            arms=experiment.pick_arms(None),
-            seeds=parse_seeds(seeds) if seeds else experiment.default_seeds(EMBEDDED),
-            model=model,
-            out=out,
-        )
-    )
 
 
 def _run(path: Path, column: Column, states: dict[str, str] | Any) -> dict[str, Any]:

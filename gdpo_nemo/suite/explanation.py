@@ -33,7 +33,7 @@ def to_text(data: Mapping[str, Any], column: Column) -> str:
         ("computed as", data["computed_as"]),
     ]
     blocks = [data["key"] + (" SYNTHETIC, not a result" if data["synthetic"] else ""), data["title"], listing(pairs)]
-    blocks.append(sentences(f"claim {line}" for line in data["claims"]))
+    blocks.append(sentences([*(f"claim {line}" for line in data["claims"]), *data["notes"]]))
     told = [_about(run) for run in data["runs"]]
     shared = {
         name: text for name, text in (told[0] if told else {}).items() if all(one.get(name) == text for one in told)

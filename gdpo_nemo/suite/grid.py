@@ -14,6 +14,7 @@ from gdpo_nemo.run_dir import RunDir
 from gdpo_nemo.run_tree import RunTree
 from gdpo_nemo.suite.experiment import SMOKE_OVERRIDES, Experiment
 from gdpo_nemo.suite.programs import Program
+from gdpo_nemo.suite.seeds import ranges, seeds_left_out
 from gdpo_nemo.suite.stored import check_comparable, damage, grading, total_steps
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ class Selection:
         smoke: a few small steps of every stage.
         overrides: dotted ``key=value``, applied last.
         arms_named: whether the arms were asked for; a table has all arms with runs else.
+        seeds_named: whether the seeds were asked for; ``status`` shows all with runs else.
     """
 
     program: Program
@@ -45,6 +47,7 @@ class Selection:
     smoke: bool = False
     overrides: tuple[str, ...] = ()
     arms_named: bool = False
+    seeds_named: bool = False
 
     @property
     def experiment(self) -> Experiment:
@@ -57,6 +60,12 @@ class Selection:
         return model_slug(self.model)
 
     @property
+    def options(self) -> tuple[str, ...]:
+        """The arms and seeds as options, where they are not those that the experiment declares."""
+        seeds = ("--seeds", ranges(self.seeds)) if self.seeds != self.experiment.default_seeds(self.scale) else ()
+        return (*(("--arms", ",".join(self.arms)) if self.arms_named else ()), *seeds)
+
+    @property
     def tree(self) -> RunTree:
         """Where the runs are."""
         return RunTree(self.out / self.experiment.name / self.scale / self.model_name)
@@ -66,31 +75,25 @@ class Selection:
         return ((arm, seed) for seed in self.seeds for arm in self.arms)
 
     def covered(self) -> dict[tuple[str, int], RunDir]:
-        """The selected runs and all others found on disk, in the order of the table."""
-        return self._ordered({*self.pairs(), *self.tree.found()})
+        """The selected runs and, where arms or seeds were not named, all others on disk; in the order of the table."""
+        others = [key for key in self._found() if key[1] in self.seeds or not self.seeds_named]
+        return self._ordered({*self.pairs(), *others})
 
     def compared(self) -> dict[tuple[str, int], RunDir]:
         """The runs of a table: the selected seeds of the selected arms and, unless those were named, of all with runs.
 
         Selected runs are there whether they were started or not.
         """
-        others = [] if self.arms_named else [key for key in self.tree.found() if key[1] in self.seeds]
+        others = [key for key in self._found() if key[1] in self.seeds]
         return self._ordered({*self.pairs(), *others})
 
     def seeds_left_out(self) -> str:
-        """One sentence about runs of other seeds, and the option that takes them in; or empty."""
-        arms: dict[str, list[int]] = {}
-        for arm, seed in self.covered():
-            if seed not in self.seeds and (arm in self.arms or not self.arms_named):
-                arms.setdefault(arm, []).append(seed)
-        if not arms:
-            return ""
-        parts = [f"seed{'s' * (len(seeds) > 1)} {ranges(seeds)} of {arm}" for arm, seeds in arms.items()]
-        wanted = ranges([*self.seeds, *(seed for seeds in arms.values() for seed in seeds)])
-        one = sum(map(len, arms.values())) == 1
-        return (
-            f"{', '.join(parts)} {'is' if one else 'are'} left out; --seeds {wanted} takes {'it' if one else 'them'} in"
-        )
+        """As the function ``seeds_left_out``."""
+        return seeds_left_out(self._ordered(self._found()), self.seeds)
+
+    def _found(self) -> list[tuple[str, int]]:
+        """Runs on disk, of the selected arms alone where these were named."""
+        return [key for key in self.tree.found() if key[0] in self.arms or not self.arms_named]
 
     def _ordered(self, keys: Iterable[tuple[str, int]]) -> dict[tuple[str, int], RunDir]:
         names = [arm.name for arm in self.experiment.arms]
@@ -251,35 +254,6 @@ def model_slug(model: str) -> str:
     if not slug:
         raise UsageError(f"cannot name a directory after model {model!r}")
     return slug
-
-
-def parse_seeds(text: str) -> tuple[int, ...]:
-    """``0-2``, ``0,1,5`` or a mixture of both.
-
-    Raises:
-        UsageError: anything else, or a seed named twice.
-    """
-    seeds: list[int] = []
-    for part in text.split(","):
-        bounds = re.fullmatch(r"(\d+)(?:-(\d+))?", part.strip())
-        if not bounds:
-            raise UsageError(f"seeds {text!r} are not of the form 0-2 or 0,1,5")
-        low, high = int(bounds[1]), int(bounds[2] or bounds[1])
-        seeds += range(low, high + 1)
-    if not seeds or len(set(seeds)) < len(seeds):
-        raise UsageError(f"seeds {text!r} name {'none' if not seeds else 'one seed twice'}")
-    return tuple(seeds)
-
-
-def ranges(seeds: Iterable[int]) -> str:
-    """What ``parse_seeds`` reads as these seeds: ``0-2,7``."""
-    parts: list[list[int]] = []
-    for seed in sorted(set(seeds)):
-        if parts and seed == parts[-1][-1] + 1:
-            parts[-1].append(seed)
-        else:
-            parts.append([seed])
-    return ",".join(f"{part[0]}-{part[-1]}" if len(part) > 1 else f"{part[0]}" for part in parts)
 
 
 def split_names(text: str) -> Sequence[str]:

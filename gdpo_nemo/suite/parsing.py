@@ -9,7 +9,7 @@ from pathlib import Path
 
 import gdpo_nemo
 from gdpo_nemo.arguments import Parser, count
-from gdpo_nemo.suite import exhibit_commands
+from gdpo_nemo.suite import exhibit_commands, selecting
 from gdpo_nemo.suite.commands import CLUSTER_COMMANDS, COMMANDS, EVAL, GROUPS, LIST, TOOLS, Command, Tool
 from gdpo_nemo.suite.experiment import Experiment
 from gdpo_nemo.terminal import listing
@@ -106,12 +106,7 @@ def _add_selection(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--model", help="tiny (default), smollm2, a local Hugging Face directory, or owner/name; see configs/model/"
     )
-    parser.add_argument(
-        "--arms",
-        metavar="A,B",
-        help="some arms by name, or all (default: those that the paper compares; in a report also those with runs)",
-    )
-    parser.add_argument("--seeds", metavar="0-2", help="0-2 or 0,1,5 (default: those that the experiment declares)")
+    selecting.add_arguments(parser)
     parser.add_argument(
         "--smoke", action="store_true", help="a few tiny steps of every stage; the numbers mean nothing"
     )

@@ -10,10 +10,9 @@ from typing import Any
 from gdpo_nemo.arguments import positive
 from gdpo_nemo.errors import PrerequisiteError, UsageError
 from gdpo_nemo.report.spec import Column, ReportSpec
-from gdpo_nemo.suite import exhibits, programs
+from gdpo_nemo.suite import exhibits, programs, selecting
 from gdpo_nemo.suite.answer import Answer
 from gdpo_nemo.suite.experiment import EMBEDDED
-from gdpo_nemo.suite.grid import Selection, parse_seeds
 from gdpo_nemo.terminal import sentences, table_rows
 
 NOTE = (
@@ -32,9 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=[EMBEDDED, exhibits.PAPER],
         help="of an experiment: embedded, the runs of this machine (default), or paper, its tables",
     )
-    parser.add_argument(
-        "--seeds", type=parse_seeds, metavar="0-2", help="0-2 or 0,1,5 (default: those that the experiment declares)"
-    )
+    selecting.add_arguments(parser)
     parser.add_argument(
         "--spread",
         type=positive,
@@ -57,14 +54,17 @@ def answer(options: argparse.Namespace) -> Answer:
     known = programs.exhibits()
     if options.target in known:
         program, exhibit = known[options.target]
-        specs = exhibits.specs(program.experiment, exhibit, options.out, options.seeds)
-        return power([(exhibit.name, specs)], options.spread)
-    program = programs.find(options.target)
-    if options.scale == EMBEDDED:
-        return power([(EMBEDDED, [_embedded(program, options)])], options.spread)
-    tables = [exhibit for exhibit in program.experiment.exhibits if exhibit.claims]
-    chosen = [(one.name, exhibits.specs(program.experiment, one, options.out, options.seeds)) for one in tables]
-    return power(chosen, options.spread)
+        tables = [exhibit]
+    else:
+        program = programs.find(options.target)
+        if options.scale == EMBEDDED:
+            return power([(EMBEDDED, [_embedded(program, options)])], options.spread)
+        tables = [exhibit for exhibit in program.experiment.exhibits if exhibit.claims]
+    tables = exhibits.narrowed(program.experiment, tables, selecting.arms(options))
+    seeds = selecting.seeds(options)
+    return power(
+        [(one.name, exhibits.specs(program.experiment, one, options.out, seeds)) for one in tables], options.spread
+    )
 
 
 def power(chosen: Sequence[tuple[str, Sequence[ReportSpec]]], spread: float | None) -> Answer:
@@ -135,10 +135,7 @@ def _needed(
 def _embedded(program: programs.Program, options: argparse.Namespace) -> ReportSpec:
     from gdpo_nemo.suite.reporting import embedded_spec
 
-    experiment = program.experiment
-    seeds = options.seeds or experiment.default_seeds(EMBEDDED)
-    arms = experiment.pick_arms(None)
     try:
-        return embedded_spec(Selection(program, EMBEDDED, arms, seeds, options.model, options.out))
+        return embedded_spec(selecting.selection(program, options))
     except PrerequisiteError as error:
         raise PrerequisiteError(f"{error}. The paper's tables have --scale paper, with or without runs") from error

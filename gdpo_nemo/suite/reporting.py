@@ -115,6 +115,7 @@ def embedded_spec(selection: Selection) -> ReportSpec:
         reward_ranges=reward_ranges(validate(GdpoConfig, config["gdpo"], origin=str(path))),
         reference=exhibits.reference_table(experiment.reference),
         unreadable=broken,
+        options=selection.options,
         notes=tuple(filter(None, [left_out, _changed(selection, configs)])),
     )
 

@@ -4,8 +4,9 @@ import pytest
 
 from gdpo_nemo.suite.command_line import execute
 from gdpo_nemo.suite.commands import COMMANDS
-from gdpo_nemo.suite.grid import model_slug, parse_seeds
+from gdpo_nemo.suite.grid import model_slug
 from gdpo_nemo.suite.programs import programs_root
+from gdpo_nemo.suite.seeds import parse_seeds
 
 TREE = "runs/tool_calling/embedded/tiny"
 SELECTED = ("tool_calling", "--smoke", "--arms", "grpo,gdpo", "--seeds", "0", "--out", "runs")

@@ -170,5 +170,8 @@ def test_launch_can_go_on_to_the_benchmarks_and_the_report(call, checkout, tmp_p
     scripts = {path.name: path.read_text() for path in Path.cwd().rglob("*.sbatch")}
     assert "gdpo_nemo.cli eval bfcl --model" in scripts["eval-bfcl.sbatch"]
     assert "gdpo_nemo.cli report tool_calling --scale paper" in scripts["report.sbatch"]
+    assert "--seeds" not in scripts["report.sbatch"], "declared ones are in the report anyhow"
+    assert call(*line, "--seeds", "7")[0] == 0
+    assert "--scale paper --seeds 0-4,7" in next(Path.cwd().rglob("report.sbatch")).read_text()
     code, _, error = call("launch", *ONE, "--to", "kuberay", "--dry-run", "--evaluate")
     assert code == 2 and "--evaluate goes with --to slurm" in error

@@ -2,6 +2,7 @@
 
 import json
 import shlex
+from dataclasses import replace
 
 import pytest
 
@@ -43,9 +44,15 @@ def selection(tmp_path, monkeypatch):
 
 def test_what_the_page_prints_for_an_experiment_of_ones_own_is_understood(selection, capsys):
     named = _experiment(embedded_spec(selection))
-    assert named == f"{CONFIG} --seeds 0,1 --out elsewhere"
+    assert named == f"{CONFIG} --seeds 0-1 --out elsewhere"
     assert execute(["explain", "embedded:tiny/gdpo/right_desk", "--experiment", *shlex.split(named)]) == 0
     assert "seed1: finished" in capsys.readouterr().out
+
+
+def test_the_page_names_the_arms_and_seeds_that_its_table_was_asked_for(selection):
+    assert _experiment(embedded_spec(replace(selection, seeds=(0,)))) == f"{CONFIG} --out elsewhere"
+    asked = embedded_spec(replace(selection, seeds=(1, 0), arms_named=True))
+    assert _experiment(asked) == f"{CONFIG} --arms gdpo --seeds 0-1 --out elsewhere"
 
 
 def test_the_name_alone_of_ones_own_experiment_leads_to_its_file(selection, capsys):

@@ -1,5 +1,6 @@
 """Tables of the paper on the command line: list, report, check, explain and power, on made-up runs."""
 
+import csv
 import json
 import shutil
 
@@ -40,6 +41,39 @@ def test_a_table_of_the_paper_by_name(call, planted):
     assert out.startswith("SYNTHETIC") and "Table 2" in out and "not started" not in out
     folder = planted / "runs/tool_calling/paper/report/table2"
     assert {path.suffix for path in folder.glob("table.*")} == {".md", ".tex", ".csv", ".html"}
+
+
+def test_seeds_and_arms_choose_the_same_runs_in_every_command_about_a_table(call, planted):
+    remark = "seed 2 of grpo, seed 2 of gdpo are left out; --seeds 0-2 takes them in"
+    options = "--arms gdpo,grpo --seeds 0-1"
+    table = " ".join(call(f"report table2 {options}")[1].split())
+    with (planted / "runs/tool_calling/paper/report/table2/table.csv").open() as lines:
+        assert {(row["arm"], row["seeds"]) for row in csv.DictReader(lines)} == {
+            ("base", "1"),
+            ("grpo", "2"),
+            ("gdpo", "2"),
+        }
+    assert remark in table
+    assert remark in " ".join(call(f"check table2 {options}")[1].split())
+    explained = json.loads(call(f"explain table2:{MODEL}/gdpo/avg {options} --json")[1])
+    assert [run["path"].split("/")[-1] for run in explained["runs"]] == ["seed0", "seed1"]
+    assert explained["notes"] == [remark] and explained["n"]["seeds"] == 2
+    assert remark in " ".join(call(f"explain table2:{MODEL}/gdpo/avg {options}")[1].split())
+    rows = json.loads(call(f"power table2 {options} --json")[1])
+    assert {row["claim"].split(" on ")[0]: row["seeds"] for row in rows} == {
+        "gdpo > grpo": 2,
+        "gdpo > grpo_no_std": 0,
+        "grpo > grpo_no_std": 0,
+    }
+    assert remark in " ".join(call(f"report figure4 {options}")[1].split())
+    for command in ("report table2", "check table2", f"explain table2:{MODEL}/gdpo/avg", "power table2"):
+        code, _, err = call(f"{command} --arms gdop")
+        assert code == 2 and "unknown arm of table2 'gdop'. Did you mean 'gdpo'" in err
+
+
+def test_of_several_tables_those_without_the_arms_that_are_named_are_left_out(call):
+    code, out, _ = call("report tool_calling --scale paper --arms grpo_no_std --json")
+    assert code == 0 and [one["path"].split("/")[-1] for one in json.loads(out)] == ["table2", "figure4"]
 
 
 def test_all_of_an_experiment_at_paper_scale_run_or_not(call):

@@ -101,6 +101,29 @@ def test_a_report_covers_all_arms_with_runs_and_the_declared_seeds(call, tmp_pat
     assert f"4 x {QUESTIONS}" in call("report tool_calling --seeds 0-2,7")[1].out
 
 
+def test_explain_power_and_status_follow_the_arms_and_seeds_of_a_report(call, tmp_path):
+    write(tmp_path / "runs", AS_IN_THE_PAPER, seeds=(0, 1, 2, 3))
+    key = "explain embedded:tiny/gdpo/correct --experiment tool_calling --json"
+    every, some = (json.loads(call(f"{key}{more}")[1].out) for more in ("", " --arms grpo,gdpo --seeds 0-1"))
+    assert (every["n"]["seeds"], some["n"]["seeds"]) == (3, 2)
+    assert every["notes"] == [
+        "seed 3 of grpo, seed 3 of grpo_no_std, seed 3 of gdpo are left out; --seeds 0-3 takes them in"
+    ]
+    assert some["notes"] == ["seeds 2-3 of grpo, seeds 2-3 of gdpo are left out; --seeds 0-3 takes them in"]
+    rows = json.loads(call("power tool_calling --arms grpo,gdpo --seeds 0-1 --json")[1].out)
+    assert {row["claim"].split(" on ")[0]: row["seeds"] for row in rows}["gdpo > grpo_no_std"] == 0
+
+    def shown(more):
+        return {row["name"] for row in json.loads(call(f"status tool_calling --json {more}")[1].out)["runs"]} - {
+            "warm-up"
+        }
+
+    assert shown("") == {f"{arm} seed{seed}" for arm in AS_IN_THE_PAPER for seed in range(4)}
+    assert shown("--seeds 3,5") == {f"{arm} seed{seed}" for arm in AS_IN_THE_PAPER for seed in (3, 5)}
+    assert shown("--arms gdpo") == {f"gdpo seed{seed}" for seed in range(4)}
+    assert shown("--arms gdpo --seeds 0-1") == {"gdpo seed0", "gdpo seed1"}
+
+
 def test_a_report_is_of_the_arms_and_seeds_that_are_asked_for(call, tmp_path):
     write(tmp_path / "runs", AS_IN_THE_PAPER)
     output = call("report tool_calling --arms grpo,gdpo --seeds 1-2")[1].out

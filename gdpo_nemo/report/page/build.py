@@ -95,15 +95,14 @@ def _stability(arms: Sequence[ArmStability], labels: Mapping[str, str]) -> Grid:
 
 
 def _experiment(spec: ReportSpec) -> str:
-    """What ``gdpo explain`` takes: the file that ``run`` was given, else its name; the seeds and folder too."""
+    """What ``gdpo explain`` takes: the file that ``run`` was given, else its name; arms, seeds and folder too."""
     commands = (str(RunDir(path).provenance().get("command") or "") for path in spec.readable.values() if path.is_dir())
     words = shlex.split(next(filter(None, commands), ""))[1:]
     named = next((word for word in words if word.endswith(FILES) and "=" not in word), spec.experiment)
     out = ["--out", "runs/smoke"] if "--smoke" in words else []
     if "--out" in words[:-1]:
         out = ["--out", words[words.index("--out") + 1]]
-    seeds = words[words.index("--seeds") :][:2] if "--seeds" in words else []
-    return shlex.join([named, *seeds, *out])
+    return shlex.join([named, *spec.options, *out])
 
 
 def _records(specs: Sequence[ReportSpec]) -> dict[str, dict[str, object]]:

@@ -13,17 +13,14 @@ from gdpo_nemo.files import write_text
 from gdpo_nemo.report import render, stability, weights
 from gdpo_nemo.report.captions import SYNTHETIC, model_label
 from gdpo_nemo.report.figures import curves, groups, tradeoff
-from gdpo_nemo.report.loading import read_evaluations
+from gdpo_nemo.report.loading import examined, read_evaluations
 from gdpo_nemo.report.samples import run_name
 from gdpo_nemo.report.spec import Exhibit, ReportSpec
 from gdpo_nemo.report.stability import ArmStability
 from gdpo_nemo.report.table import Part, Table, build_table
 from gdpo_nemo.report.training import Training, read_training
 from gdpo_nemo.report.verdict import Verdict, adjusted, judge_all
-from gdpo_nemo.run_dir import RunDir
 from gdpo_nemo.terminal import sentences
-
-SMOKE = "SMOKE RUN, its numbers mean nothing: "
 
 
 @dataclass(frozen=True)
@@ -93,7 +90,7 @@ def build_table_report(specs: Sequence[ReportSpec], out: Path, *, page: bool = F
     for spec in specs:
         if not spec.runs or not spec.columns:
             raise InputError(f"report of {spec.experiment}: {len(spec.runs)} runs and {len(spec.columns)} columns")
-    specs = [_without_damage(spec) for spec in specs]
+    specs = [examined(spec) for spec in specs]
     parts = [Part(spec, read_evaluations(spec)) for spec in specs]
     judged = [verdict for part in parts for verdict in judge_all(part.spec, part.evaluations, part.spec.claims)]
     verdicts = adjusted(judged, specs[0].level)
@@ -133,7 +130,7 @@ def build_table_report(specs: Sequence[ReportSpec], out: Path, *, page: bool = F
 
 
 def _build_curves(exhibit: Exhibit, specs: Sequence[ReportSpec], out: Path, page: bool) -> Report:
-    specs = [_without_damage(spec) for spec in specs]
+    specs = [examined(spec) for spec in specs]
     trainings = {spec.model: read_training(spec.readable) for spec in specs}
     specs = _marked(specs, trainings, False)
     lines = {spec.model: curves.curves_of(spec, trainings[spec.model]) for spec in specs}
@@ -153,16 +150,6 @@ def _build_curves(exhibit: Exhibit, specs: Sequence[ReportSpec], out: Path, page
         text.append(f"  {model_label(spec)}: {len(spec.runs) - len(absent)} of {len(spec.runs)} runs have steps")
     text += dict.fromkeys(f"  {note}" for spec in specs for note in spec.notes)
     return Report("\n".join(text), [], missing, None, steady, tuple(unreadable))
-
-
-def _without_damage(spec: ReportSpec) -> ReportSpec:
-    """The spec, told what of its runs cannot be read, and in its title that these are smoke runs."""
-    paths = [*spec.runs.values(), *([spec.base] if spec.base else [])]
-    found = {path: text for path in paths if (text := RunDir(path).damage())}
-    spec = replace(spec, unreadable={**found, **spec.unreadable})
-    commands = (str(RunDir(path).provenance().get("command")) for path in spec.readable.values() if path.is_dir())
-    smoke = any("--smoke" in command.split() for command in commands)
-    return replace(spec, title=f"{SMOKE}{spec.title}") if smoke else spec
 
 
 def _marked(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,21 @@ from gdpo_nemo.report.spec import HELDOUT, Column, ReportSpec
 from gdpo_nemo.run_dir import RunDir
 
 SHARED = ("benchmark", "grader", "sampling")
+SMOKE = "SMOKE RUN, its numbers mean nothing"
+
+
+def examined(spec: ReportSpec) -> ReportSpec:
+    """The spec, told what of its runs cannot be read, and in its title that these are smoke runs."""
+    paths = [*spec.runs.values(), *([spec.base] if spec.base else [])]
+    found = {path: text for path in paths if (text := RunDir(path).damage())}
+    spec = replace(spec, unreadable={**found, **spec.unreadable})
+    return replace(spec, title=f"{SMOKE}: {spec.title}") if is_smoke(spec) else spec
+
+
+def is_smoke(spec: ReportSpec) -> bool:
+    """Whether some of the runs that can be read were made with ``--smoke``."""
+    commands = (str(RunDir(path).provenance().get("command")) for path in spec.readable.values() if path.is_dir())
+    return any("--smoke" in command.split() for command in commands)
 
 
 def read_evaluations(spec: ReportSpec) -> Evaluations:

@@ -75,12 +75,12 @@ def explain(
         UnknownNameError: the report has no such arm.
     """
     from gdpo_nemo.report.captions import claim_line, model_label
-    from gdpo_nemo.report.loading import read_evaluations
+    from gdpo_nemo.report.loading import examined, is_smoke, read_evaluations
     from gdpo_nemo.report.samples import run_name
     from gdpo_nemo.report.table import BASE, Part, build_table
     from gdpo_nemo.report.verdict import adjusted, judge_all
 
-    parts = {one.model: Part(one, read_evaluations(one)) for one in specs}
+    parts = {one.model: Part(one, read_evaluations(one)) for one in map(examined, specs)}
     judged = [verdict for one in parts.values() for verdict in judge_all(one.spec, one.evaluations, one.spec.claims)]
     verdicts, part = adjusted(judged, spec.level), parts[spec.model]
     table = build_table([part], verdicts)
@@ -102,6 +102,7 @@ def explain(
         "key": key,
         "title": f"{column.title} of {spec.labels.get(arm, arm)}, {model_label(spec)}",
         "synthetic": table.synthetic,
+        "smoke": is_smoke(part.spec),
         "value": cell.value,
         "note": cell.note,
         "interval": cell.interval and [cell.interval.low, cell.interval.high, cell.interval.method],

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from gdpo_nemo.evaluation.matrix import not_applicable
+from gdpo_nemo.report.loading import SMOKE
 from gdpo_nemo.report.samples import STATE_WORDS
 from gdpo_nemo.report.spec import Column
 from gdpo_nemo.terminal import listing, sentences
@@ -32,7 +33,8 @@ def to_text(data: Mapping[str, Any], column: Column) -> str:
         ("n", f"{n['seeds']} seeds x {n['questions']} questions, {n['samples']} samples, {unknown}"),
         ("computed as", data["computed_as"]),
     ]
-    blocks = [data["key"] + (" SYNTHETIC, not a result" if data["synthetic"] else ""), data["title"], listing(pairs)]
+    blocks = [data["key"] + (" SYNTHETIC, not a result" if data["synthetic"] else "")]
+    blocks += [f"{SMOKE}: {data['title']}" if data["smoke"] else data["title"], listing(pairs)]
     blocks.append(sentences([*(f"claim {line}" for line in data["claims"]), *data["notes"]]))
     told = [_about(run) for run in data["runs"]]
     shared = {

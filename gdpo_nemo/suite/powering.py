@@ -74,14 +74,14 @@ def power(chosen: Sequence[tuple[str, Sequence[ReportSpec]]], spread: float | No
         UsageError: no claim at all.
     """
     from gdpo_nemo.report.captions import model_label
-    from gdpo_nemo.report.loading import read_evaluations
+    from gdpo_nemo.report.loading import SMOKE, examined, is_smoke, read_evaluations
     from gdpo_nemo.report.verdict import judge_all
 
     rows: list[dict[str, Any]] = []
     for name, specs in chosen:
         for spec in specs:
             columns = {column.name: column for column in spec.columns}
-            for verdict in judge_all(spec, read_evaluations(spec), spec.claims):
+            for verdict in judge_all(spec, read_evaluations(examined(spec)), spec.claims):
                 column = columns[verdict.claim.on]
                 row: dict[str, Any] = {
                     "exhibit": name,
@@ -114,6 +114,8 @@ def power(chosen: Sequence[tuple[str, Sequence[ReportSpec]]], spread: float | No
         f"\n{heads[i]}\n{line}" if i in heads else line for i, line in enumerate(map("\n".join, table_rows(lines)))
     ]
     notes = dict.fromkeys(note for _, specs in chosen for spec in specs for note in spec.notes)
+    if any(is_smoke(spec) for _, specs in chosen for spec in specs):
+        printed.insert(0, SMOKE)
     return Answer("\n".join([*printed, "", sentences([*notes, NOTE])]), rows)
 
 

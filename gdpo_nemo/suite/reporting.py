@@ -58,10 +58,12 @@ def check(selection: Selection) -> Answer:
         RunDirError: the runs on disk were made with settings that cannot be compared.
     """
     from gdpo_nemo.report.captions import claim_line
+    from gdpo_nemo.report.loading import SMOKE, is_smoke
 
     spec = embedded_spec(selection)
     built = _build(spec, selection.tree.report_path)
-    lines = [claim_line(spec, verdict) for verdict in built.verdicts]
+    lines = [SMOKE] if is_smoke(spec) else []
+    lines += [claim_line(spec, verdict) for verdict in built.verdicts]
     statuses = [verdict.status for verdict in built.verdicts]
     lines += spec.notes
     lines.append(

@@ -7,13 +7,13 @@ from dataclasses import replace
 import pytest
 
 from gdpo_nemo.evaluation.store import EvaluationStore
-from gdpo_nemo.report.builder import SMOKE
+from gdpo_nemo.report.loading import SMOKE
 from gdpo_nemo.report.page.build import _experiment
 from gdpo_nemo.run_dir import RunDir
 from gdpo_nemo.suite.command_line import execute
 from gdpo_nemo.suite.grid import Selection, resolve
 from gdpo_nemo.suite.programs import find
-from gdpo_nemo.suite.reporting import embedded_spec, report
+from gdpo_nemo.suite.reporting import check, embedded_spec, report
 
 CONFIG = "examples/own_rewards/gdpo.yaml"
 QUESTION = "My parcel is late. " * 40 + "Where is it?"
@@ -85,3 +85,16 @@ def test_the_report_of_a_smoke_run_says_so_first(selection):
         (run.path / "provenance.json").write_text(json.dumps({"command": f"gdpo run {CONFIG} --smoke"}))
     assert report(selection).text.startswith(SMOKE)
     assert (selection.tree.report_path / "table.md").read_text().startswith(f"# {SMOKE}")
+    assert check(selection).text.startswith(SMOKE)
+
+
+def test_explain_says_of_a_smoke_run_that_it_is_one(selection, capsys):
+    line = ["explain", "embedded:tiny/gdpo/right_desk", "--experiment", CONFIG, "--out", "elsewhere"]
+    assert execute(line) == 0
+    assert SMOKE not in capsys.readouterr().out
+    for run in selection.covered().values():
+        (run.path / "provenance.json").write_text(json.dumps({"command": f"gdpo run {CONFIG} --smoke"}))
+    assert execute(line) == 0
+    assert capsys.readouterr().out.splitlines()[1].startswith(SMOKE)
+    assert execute([*line, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["smoke"]

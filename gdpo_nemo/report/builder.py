@@ -77,8 +77,9 @@ def build_exhibit(exhibit: Exhibit, specs: Sequence[ReportSpec], out: Path, *, p
             return _build_curves(exhibit, specs, out, page)
         case "groups":
             out.mkdir(parents=True, exist_ok=True)
-            groups.write_groups(groups.all_counts(), out / exhibit.name)
-            return Report(sentences([exhibit.title, groups.NOTE]), [], [], None, {})
+            counts = groups.all_counts()
+            groups.write_groups(counts, out / exhibit.name)
+            return Report(sentences([exhibit.title, groups.in_words(counts), groups.NOTE]), [], [], None, {})
 
 
 def build_table_report(specs: Sequence[ReportSpec], out: Path, *, page: bool = False) -> Report:

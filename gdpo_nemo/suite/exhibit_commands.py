@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gdpo_nemo.errors import GdpoError, OutsideBandError, PrerequisiteError, UsageError
-from gdpo_nemo.report.spec import Exhibit
+from gdpo_nemo.report.spec import Exhibit, ReportSpec
 from gdpo_nemo.suite import exhibits, programs, selecting
 from gdpo_nemo.suite.answer import Answer, shortened
 from gdpo_nemo.suite.experiment import Experiment
 from gdpo_nemo.suite.reporting import written
-from gdpo_nemo.terminal import sentences
+from gdpo_nemo.terminal import listing, sentences
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -71,9 +71,23 @@ def report_exhibits(
     for exhibit in chosen:
         folder = exhibits.report_path(experiment, exhibit, out)
         specs = exhibits.specs(experiment, exhibit, out, seeds, allow_incomplete)
-        answers.append(written(folder, build_exhibit(exhibit, specs, folder, page=page)))
+        built = build_exhibit(exhibit, specs, folder, page=page)
+        answers.append(_led(written(folder, built), experiment, exhibit, specs, built.missing))
     text = "\n\n\n".join(answer.text for answer in answers)
     return Answer(text, [answer.data for answer in answers], max(answer.exit_code for answer in answers))
+
+
+def _led(
+    answer: Answer, experiment: Experiment, exhibit: Exhibit, specs: Sequence[ReportSpec], missing: Sequence[str]
+) -> Answer:
+    """The answer, led by what is missing and how to make it where no run of the exhibit is there."""
+    if not specs or len(missing) < sum(len(spec.runs) + (spec.base is not None) for spec in specs):
+        return answer
+    commands = exhibits.commands(experiment, exhibit)
+    cells = " Below are the paper's cells." if exhibit.reference and exhibit.columns else ""
+    head = sentences([f"{exhibit.name}: nothing of it has run yet. It needs {exhibit.needs}.{cells}"])
+    text = f"{head}\n{listing(list(commands.items()))}\n\n{answer.text}"
+    return Answer(text, answer.data | {"needs": exhibit.needs, "commands": list(commands.values())}, answer.exit_code)
 
 
 def check_exhibits(

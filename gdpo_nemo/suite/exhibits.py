@@ -115,6 +115,23 @@ def specs(
     return found
 
 
+def commands(experiment: Experiment, exhibit: Exhibit) -> dict[str, str]:
+    """What each does -> a command: to plan and to make the runs of a paper-scale exhibit, and its like in small."""
+    options = f" --model {exhibit.models[0]}" if len(exhibit.models) == 1 else ""
+    if set(exhibit.arms) == set(experiment.pick_arms(["all"], PAPER)):
+        options += " --arms all"
+    elif set(exhibit.arms) != set(experiment.pick_arms(None, PAPER)):
+        options += f" --arms {','.join(exhibit.arms)}"
+    evaluate = " --evaluate" if exhibit.columns else ""
+    found = {
+        "what it costs": f"gdpo plan {experiment.name} --scale paper{options}",
+        "the jobs": f"gdpo launch {experiment.name} --to slurm{evaluate} --dry-run{options}",
+    }
+    return found | (
+        {"in small, on this machine": f"gdpo run {experiment.name}"} if EMBEDDED in experiment.seeds else {}
+    )
+
+
 def progress(experiment: Experiment, exhibit: Exhibit, out: Path) -> dict[str, Any]:
     """An exhibit as listed: what it needs, and how many of its pieces are there.
 

@@ -85,6 +85,28 @@ def test_all_of_an_experiment_at_paper_scale_run_or_not(call):
     assert f"figure4-{MODEL}.png" in files["figure4"] and "figure3.csv" in files["figure3"]
 
 
+def test_a_table_without_any_run_says_first_what_is_missing_and_what_makes_it(call):
+    code, out, _ = call("report table1 --out nowhere")
+    head, table = out.split("Table 1: tool calling", 1)
+    words = " ".join(head.split())
+    assert code == 0 and "37.89" in table and len(head.splitlines()) <= 8
+    assert words.startswith("table1: nothing of it has run yet. It needs 2 models x 2 arms x 5 seeds")
+    lines = json.loads(call("report table1 --out nowhere --json")[1])[0]["commands"]
+    assert all(line in words for line in lines)
+    assert call(lines[0].removeprefix("gdpo "))[0] == 0
+    assert call(f"{lines[2].replace('run', 'plan', 1).removeprefix('gdpo ')} --out nowhere")[0] == 0
+    code, _, err = call(f"{lines[1].removeprefix('gdpo ')} --out nowhere")
+    assert code == 2 and "--account ACCOUNT" in err, "all that it lacks is the cluster's own options"
+    assert "nothing of it has run yet" not in call("report table2 --seeds 0-2")[1]
+    assert "nothing of it has run yet" in call("report figure4 --out nowhere")[1]
+
+
+def test_the_figure_of_groups_says_what_it_shows(call):
+    words = " ".join(call("report figure3")[1].split())
+    assert "How many different sets of advantages a group can get" in words
+    assert "16 rollouts with 2 rewards: GRPO 121, GRPO w/o std 136, GDPO 497" in words
+
+
 def test_list_says_how_far_each_exhibit_is(call):
     code, out, _ = call("list --json")
     rows = {one["name"]: one for row in json.loads(out) for one in row["exhibits"]}

@@ -101,6 +101,17 @@ def all_counts() -> list[Count]:
     ]
 
 
+def in_words(counts: Sequence[Count]) -> str:
+    """What the figure shows, and its first two panels at their right ends."""
+    ends = [[one for one in counts if one.panel == panel][-1] for panel in ("rollouts", "rewards")]
+    parts = [
+        f"{one.rollouts} rollouts with {len(one.weights)} rewards: "
+        + ", ".join(f"{label} {one.distinct[method]}" for method, label in METHODS.items())
+        for one in ends
+    ]
+    return f"How many different sets of advantages a group can get; more tell more apart. {'; '.join(parts)}."
+
+
 def to_csv(counts: Sequence[Count]) -> str:
     """One row per setting and method."""
     rows = []

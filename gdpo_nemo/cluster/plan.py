@@ -19,6 +19,7 @@ from gdpo_nemo.cluster.refusals import refusals
 from gdpo_nemo.cluster.rules import Opinion, Violation
 from gdpo_nemo.cluster.settings import DTENSOR, MEGATRON, VLLM, Settings
 from gdpo_nemo.config import GdpoConfig
+from gdpo_nemo.data.sources import commands_for
 from gdpo_nemo.method import Method
 from gdpo_nemo.signals.schedules import Schedule, weight_text
 from gdpo_nemo.terminal import listing, sentences, table
@@ -106,8 +107,9 @@ def _data(gdpo: GdpoConfig) -> str | None:
         return WORLD
     named = [(split, table) for split, table in (("train", gdpo.data.train), ("heldout", gdpo.data.heldout))]
     where = ", ".join(f"{split} {table.path or f'{table.hf} {table.split}'}" for split, table in named)
-    missing = any(table.path and not Path(table.path).is_file() for _, table in named)
-    return "; ".join([*([papers] if papers else []), where, *(["not on this machine"] if missing else [])])
+    missing = [path for _, table in named if table.path and not (path := Path(table.path)).is_file()]
+    absent = ["not on this machine" + "".join(f", `{one}` gets it" for one in commands_for(missing))] if missing else []
+    return "; ".join([*([papers] if papers else []), where, *absent])
 
 
 def _rewards(gdpo: GdpoConfig) -> dict[str, float | str]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,20 @@ def sources_of(task: str) -> tuple[Source, ...]:
     if task not in SOURCES:
         raise UnknownNameError("task with published data", task, SOURCES)
     return SOURCES[task]
+
+
+def commands_for(paths: Iterable[Path]) -> list[str]:
+    """The ``gdpo data fetch`` that bring these files to where they are named; none for files that nobody publishes."""
+    found: dict[str, None] = {}
+    for path in paths:
+        for task, sources in SOURCES.items():
+            for source in sources:
+                for folder in path.parents:
+                    inside = path.relative_to(folder).as_posix()
+                    if folder.name == source.name and any(fnmatch(inside, name) for name in source.files):
+                        here = folder.parent.resolve() == data_root().resolve()
+                        found[f"gdpo data fetch {task}" + ("" if here else f" --data {folder.parent}")] = None
+    return list(found)
 
 
 def fetch_data(

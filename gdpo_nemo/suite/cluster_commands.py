@@ -15,6 +15,7 @@ from gdpo_nemo.checkpoints import ExportOptions, export
 from gdpo_nemo.cluster.architectures import architecture_of
 from gdpo_nemo.cluster.constraints import host_violations
 from gdpo_nemo.cluster.refusals import refusals
+from gdpo_nemo.data.sources import commands_for
 from gdpo_nemo.errors import ConfigError, PrerequisiteError, UsageError
 from gdpo_nemo.launch.job import MODULE
 from gdpo_nemo.method import Method, own_code
@@ -259,10 +260,11 @@ def _check(target: Target) -> None:
 def _check_data(target: Target) -> None:
     data = target.run.gdpo.data
     paths = [Path(table.path) for table in (data.train, data.heldout) if table.path] if data else []
-    missing = [str(path) for path in paths if not path.is_file()]
+    missing = [path for path in paths if not path.is_file()]
     if missing:
-        instead = "gdpo.data=null rehearses on rows that this package makes"
-        raise PrerequisiteError(f"no file {', '.join(missing)} (gdpo.data); {instead}")
+        ways = [f"`{command}` gets it" for command in commands_for(missing)]
+        ways += ["gdpo.data=null rehearses on rows that this package makes"]
+        raise PrerequisiteError(f"no file {', '.join(map(str, missing))} (gdpo.data); {'; '.join(ways)}")
 
 
 def _host_environment() -> Mapping[str, str]:

@@ -83,6 +83,7 @@ def test_what_nemo_rl_would_refuse_is_refused_first(command, call):
 def test_a_rehearsal_without_its_data_says_how_to_do_without(call):
     code, _, error = call("rehearse", *ONE)
     assert code == 3 and "rlla_4k/train.parquet" in error and "gdpo.data=null rehearses" in error
+    assert "`gdpo data fetch tool_calling" in error
 
 
 @pytest.mark.parametrize("command", ["launch", "rehearse", "train"])

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from gdpo_nemo.data.sources import commands_for, sources_of
 from gdpo_nemo.suite.cluster_targets import is_cluster_target
 from gdpo_nemo.suite.command_line import execute
 
@@ -115,6 +116,28 @@ def test_the_data_is_named_and_whether_it_is_here(told):
     out = told(*PAPER, *ONE)[1]
     assert "data ToolRL's rlla_4k" in out and str(CONFIGS.parent / "data/rlla_4k/dataset/rlla_4k/train.parquet") in out
     assert "rows that a built-in world makes" in told(*PAPER, *ONE, "gdpo.data=null")[1]
+
+
+def test_data_that_is_not_here_is_named_with_the_command_that_gets_it(told, tmp_path, monkeypatch):
+    monkeypatch.delenv("GDPO_DATA", raising=False)
+    files = [f"gdpo.data.{key}.path={tmp_path}/rlla_4k/dataset/rlla_4k/{name}.parquet"
+             for key, name in (("train", "train"), ("heldout", "test"))]  # fmt: skip
+    out = " ".join(told(*PAPER, *ONE, *files)[1].split())
+    assert out.count("gdpo data fetch") == 1
+    assert f"not on this machine, `gdpo data fetch tool_calling --data {tmp_path}` gets it" in out
+    monkeypatch.setenv("GDPO_DATA", str(tmp_path))
+    assert "`gdpo data fetch tool_calling` gets it" in " ".join(told(*PAPER, *ONE, *files)[1].split())
+    own = [line.replace("dataset/rlla_4k/", "") for line in files]
+    out = " ".join(told(*PAPER, *ONE, *own)[1].split())
+    assert "not on this machine" in out and "data fetch" not in out, "a file of one's own is not to be fetched"
+
+
+@pytest.mark.parametrize("task", ["tool_calling", "math_length", "code_reasoning", "gsm8k"])
+def test_the_published_data_of_every_task_are_found_again(task):
+    for source in sources_of(task):
+        for name in source.files:
+            path = Path("elsewhere", source.name, name.replace("*", "deepscaler"))
+            assert commands_for([path]) == [f"gdpo data fetch {task} --data elsewhere"]
 
 
 def test_a_wrong_layout_is_not_blamed_on_the_batch(told):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 import time
 from collections.abc import Sequence
@@ -13,12 +14,16 @@ from gdpo_nemo.errors import GdpoError, PrerequisiteError, RunDirError
 from gdpo_nemo.provenance import collect
 from gdpo_nemo.run_dir import RunDir
 from gdpo_nemo.suite.answer import Answer, shortened
+from gdpo_nemo.suite.experiment import EMBEDDED
 from gdpo_nemo.suite.grid import Grid, Run, Selection, resolve
 from gdpo_nemo.suite.planning import INSTALL, missing_modules, side_by_side
+from gdpo_nemo.suite.programs import programs_root
 from gdpo_nemo.suite.progress import Progress
 from gdpo_nemo.suite.reporting import report
 from gdpo_nemo.suite.scheduler import Interrupted, Job, run_jobs
+from gdpo_nemo.suite.selecting import MODEL
 from gdpo_nemo.suite.stored import damage
+from gdpo_nemo.terminal import listing
 
 ORPHANS_S = 10.0
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
@@ -63,7 +68,7 @@ def run(selection: Selection, jobs: int | None, fresh: bool, again: str, track: 
         if finished:
             say(f"{len(finished)} of {len(grid.runs)} runs already finished, reused")
         try:
-            if _perform([grid.base], 1, selection.tree.path, track):
+            if _perform([grid.base], 1, selection.tree.path, track, "trained once for this folder, for all its runs"):
                 raise GdpoError(f"the warm-up failed, and every run starts from it. When mended, go on with: {again}")
             failed = _perform(sound.runs, side_by_side(grid, jobs), selection.tree.path, track)
         except Interrupted as error:
@@ -72,14 +77,35 @@ def run(selection: Selection, jobs: int | None, fresh: bool, again: str, track: 
         names = shortened([each.name for each in failed])
         say(f"{len(failed)} of {len(grid.runs)} runs failed: {names}. When mended, go on with: {again}")
     answer = report(selection)
+    further = {} if failed or damaged else next_commands(selection)
     data = {
         "reused": [each.name for each in finished],
         "failed": [each.name for each in failed],
         "damaged": damaged,
         "runs": [_told(each) for each in grid.runs],
         "report": answer.data,
+        "next": list(further.values()),
     }
-    return Answer(answer.text, data, exit_code=1 if failed or damaged else answer.exit_code)
+    text = "\n".join(filter(None, [answer.text, listing(list(further.items()))]))
+    return Answer(text, data, exit_code=1 if failed or damaged else answer.exit_code)
+
+
+def next_commands(selection: Selection) -> dict[str, str]:
+    """What each shows -> a command about the runs of a selection, as the table shows them."""
+    experiment, program = selection.experiment, selection.program
+    named = experiment.name if program.script.parent == programs_root() / "repro" else str(program.script)
+    model = () if selection.model == MODEL else ("--model", selection.model)
+    out = () if selection.out == Path("runs") else ("--out", str(selection.out))
+    where = ("--smoke",) if out == ("--out", "runs/smoke") and selection.smoke else out
+    key = f"{EMBEDDED}:{selection.model_name}/{selection.arms[-1]}/{experiment.columns[0].name}"
+    lines = {
+        "as a page": ["report", named, "--html", *model, *where],
+        "behind a number": ["explain", key, "--experiment", named, *out],
+        "what more seeds would find": ["power", named, *model, *out],
+    }
+    if not experiment.claims:
+        del lines["what more seeds would find"]
+    return {shown: shlex.join(["gdpo", *words, *selection.options]) for shown, words in lines.items()}
 
 
 def say(text: str) -> None:
@@ -93,11 +119,11 @@ def _told(run: Run) -> dict[str, Any]:
     return {"name": run.name, "state": state, "path": str(run.dir.path), "result": result}
 
 
-def _perform(runs: Sequence[Run], at_once: int, where: Path, track: Sequence[str]) -> list[Run]:
-    """Do what is unfinished of some runs; returns those that failed."""
+def _perform(runs: Sequence[Run], at_once: int, where: Path, track: Sequence[str], what: str = "") -> list[Run]:
+    """Do what is unfinished of some runs; returns those that failed. ``what`` is said of them while they run."""
     pending = [each for each in runs if each.dir.state() != "finished"]
     if pending:
-        say(f"{where}: {shortened([each.name for each in pending])}, {min(at_once, len(pending))} at once")
+        say(f"{where}: {shortened([each.name for each in pending])}, {what or f'{min(at_once, len(pending))} at once'}")
         progress = Progress(pending, sys.stderr)
         try:
             run_jobs([_job(each, track) for each in pending], at_once, progress)

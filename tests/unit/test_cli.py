@@ -1,4 +1,5 @@
 import json
+import re
 
 import pytest
 
@@ -182,6 +183,19 @@ def test_a_run_ends_in_a_table_and_says_what_it_did(smoke):
         assert f"finished {name} in" in stderr
     written = {path.name for path in (folder / TREE / "report").iterdir()}
     assert {"table.md", "table.tex", "table.csv", "curves.png", "verdict.json"} <= written
+
+
+def test_a_run_ends_with_commands_that_work_and_show_the_same_runs(gdpo, smoke, finished):
+    further = [" ".join(line.split()) for line in re.split(r"\n  (?=as a page|behind|what more)", smoke[1])[1:]]
+    assert len(further) == 3 and all("--seeds 0" in line and "--arms grpo,gdpo" in line for line in further)
+    for line in further:
+        done = gdpo(*line[line.index("gdpo ") :].split()[1:], cwd=finished)
+        assert done.returncode == 0, done.stderr
+    assert (finished / TREE / "report" / "report.html").exists()
+
+
+def test_the_warm_up_is_said_to_be_of_this_folder(smoke):
+    assert f"{TREE}: warm-up, trained once for this folder, for all its runs\n" in smoke[2]
 
 
 def test_the_second_run_reuses_everything_and_ends_in_the_same_table(gdpo, smoke, finished):

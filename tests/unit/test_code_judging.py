@@ -174,10 +174,22 @@ def test_the_loose_scorer_has_the_holes_of_the_published_checker() -> None:
     assert judge(half, PAIR).pass_rate == 0.5
 
 
-@pytest.mark.parametrize("tests", ["[", "{}", {"inputs": ["1"], "outputs": []}, {"inputs": [], "outputs": []}, 3])
+UNREADABLE_CALL = {"inputs": ["1\n2", "1\n{'a': 2}"], "outputs": ["3", "3"], "fn_name": "add"}
+
+
+@pytest.mark.parametrize(
+    "tests", ["[", "{}", {"inputs": ["1"], "outputs": []}, {"inputs": [], "outputs": []}, 3, UNREADABLE_CALL]
+)
 def test_tests_that_cannot_be_read_are_refused(tests: object) -> None:
     with pytest.raises(InputError, match=r"expected|JSON"):
         judge("pass", tests)  # type: ignore[arg-type]
+
+
+def test_arguments_that_are_not_json_are_no_fault_of_a_program() -> None:
+    row = Row("r", {}, json.dumps(UNREADABLE_CALL))
+    (vector,) = CodeReward(length_limit=10).score_many([row], [_rollout("```python\ndef add(a, b): return 3\n```")])
+    assert math.isnan(vector["pass_rate"]) and math.isnan(vector["no_bug"])
+    assert vector.reasons["no_bug"] == ("gold_unreadable",)
 
 
 def test_an_unknown_scorer_is_refused() -> None:

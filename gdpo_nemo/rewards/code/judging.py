@@ -17,7 +17,13 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from gdpo_nemo.errors import InputError, UnknownNameError
-from gdpo_nemo.rewards.code.comparing import prime_same_output, prime_same_value, same_output, same_value
+from gdpo_nemo.rewards.code.comparing import (
+    parse_json,
+    prime_same_output,
+    prime_same_value,
+    same_output,
+    same_value,
+)
 from gdpo_nemo.sandbox.jobs import (
     COMPILE_ERROR,
     ERROR,
@@ -79,7 +85,8 @@ class Tests:
         """Read tests in the form of Eurus-2-RL-Data: ``inputs``, ``outputs`` and, for calls, ``fn_name``.
 
         Raises:
-            InputError: it is no such mapping, or JSON text of one, with as many inputs as outputs, at least one.
+            InputError: it is no such mapping, or JSON text of one, with as many inputs as outputs, at least one; or an
+                argument of a call is not JSON.
         """
         if isinstance(tests, str):
             try:
@@ -95,11 +102,13 @@ class Tests:
             raise InputError(f"{len(inputs)} inputs and {len(outputs)} outputs, expected as many, and at least one")
         if fn_name is not None and not isinstance(fn_name, str):
             raise InputError(f"fn_name is {fn_name!r}, expected the name of a function")
-        fn_name = fn_name or None
+        call = bool(fn_name)
+        texts = tuple(_text(item, call) for item in inputs)
+        if call:
+            for place, text in enumerate(texts):
+                _check_arguments(place, text)
         return cls(
-            tuple(_text(item, fn_name is not None) for item in inputs),
-            tuple(item if isinstance(item, str) else _value(item, fn_name is not None) for item in outputs),
-            fn_name,
+            texts, tuple(item if isinstance(item, str) else _value(item, call) for item in outputs), fn_name or None
         )
 
     def first(self, number: int | None) -> Tests:
@@ -113,6 +122,17 @@ def _text(item: Any, call: bool) -> str:
         return item
     rows = item if isinstance(item, list | tuple) else [item]
     return "\n".join(json.dumps(row) if call or not isinstance(row, str) else row for row in rows)
+
+
+def _check_arguments(place: int, text: str) -> None:
+    """Arguments that nobody can read are a fault of the tests, and no program's."""
+    for line in filter(str.strip, text.split("\n")):
+        try:
+            parse_json(line)
+        except (ValueError, RecursionError) as error:
+            raise InputError(
+                f"input {place} is {line!r:.60}, not JSON ({error}); expected one JSON value per line, the arguments"
+            ) from error
 
 
 def _value(item: Any, call: bool) -> str:

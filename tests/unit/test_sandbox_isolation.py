@@ -129,6 +129,46 @@ print(open("gdpo-marker").read())
     assert run(pool, "import os; print(os.path.exists('gdpo-marker'))").stdout == b"False\n"
 
 
+def test_files_of_the_caller_keep_their_rights_times_and_content(pool: LocalPool) -> None:
+    """Also those of its own uid, and also what takes no opening."""
+    source = """
+import os
+path = input()
+for change in (
+    lambda each: os.chmod(each, 0),
+    lambda each: os.chown(each, -1, os.getgid()),
+    lambda each: os.utime(each, (1, 1)),
+    lambda each: os.utime(each),
+    lambda each: os.setxattr(each, "user.note", b"x"),
+    lambda each: os.truncate(each, 0),
+    lambda each: os.open(each, os.O_RDONLY | os.O_TRUNC),
+    lambda each: os.link(each, "mine"),
+    lambda each: os.rename(each, "mine"),
+    lambda each: os.unlink(each),
+    lambda each: os.fchmod(os.open(each, os.O_PATH), 0),
+    lambda each: os.chmod(f"/proc/self/fd/{os.open(each, os.O_PATH)}", 0),
+):
+    for each in (path, os.path.dirname(path)):
+        try: change(each)
+        except OSError: pass
+try: os.utime("/dev/null")
+except OSError: pass
+print("done")
+"""
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o777)
+        mine = Path(folder, "mine")
+        mine.write_text("x")
+        mine.chmod(0o666)
+        paths = (mine, mine.parent, Path(os.devnull))
+        before = [path.stat() for path in paths]
+        assert run(pool, source, str(mine)).stdout == b"done\n"
+        fields = ("st_mode", "st_mtime_ns", "st_ctime_ns", "st_size", "st_nlink")
+        for path, was in zip(paths, before, strict=True):
+            now = path.stat()
+            assert {name: getattr(now, name) for name in fields} == {name: getattr(was, name) for name in fields}, path
+
+
 def test_the_files_of_a_program_together_have_a_limit(pool: LocalPool) -> None:
     source = "for i in range(8): open(str(i), 'wb').write(b'x' * (12 << 20))\nwhile True: pass"
     ended = run(pool, source, limits=Limits())

@@ -67,7 +67,15 @@ def test_the_next_program_finds_what_the_first_found(pool: LocalPool, source: st
 
 
 def test_a_program_that_makes_files_without_end_is_stopped_early(pool: LocalPool) -> None:
-    source = "import os\nos.chmod('.', 0o300)\ni = 0\nwhile True:\n    os.close(os.open(str(i), 66))\n    i += 1"
+    source = """
+import os
+try: os.chmod(".", 0o300)
+except OSError: pass
+i = 0
+while True:
+    os.close(os.open(str(i), 66))
+    i += 1
+"""
     made = run(pool, source)
     own_tree = pool.mode in (isolation.FULL, isolation.NAMESPACES)
     assert made.status == ("error" if own_tree else "output_limit"), made

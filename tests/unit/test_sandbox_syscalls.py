@@ -28,9 +28,9 @@ def kernel_table(arch: str) -> dict[str, int]:
     return {row[0]: int(row[column]) for row in rows if row[column] != "-"}
 
 
-def decide(code: bytes, arch: int, number: int, first: int = 0, second: int = 0) -> int:
+def decide(code: bytes, arch: int, number: int, first: int = 0, second: int = 0, third: int = 0) -> int:
     """What a filter returns for a call: the kernel's machine, as far as these filters use it."""
-    data = struct.pack("IIQQQ", number, arch, 0, first, second)
+    data = struct.pack("IIQQQQ", number, arch, 0, first, second, third)
     rows, at, value = list(struct.iter_unpack("HBBI", code)), 0, 0
     while True:
         operation, yes, no, constant = rows[at]
@@ -39,6 +39,9 @@ def decide(code: bytes, arch: int, number: int, first: int = 0, second: int = 0)
             return int(constant)
         if operation == 0x20:  # BPF_LD | BPF_W | BPF_ABS
             (value,) = struct.unpack_from("I", data, constant)
+            continue
+        if operation == 0x54:  # BPF_ALU | BPF_AND | BPF_K
+            value &= constant
             continue
         holds = {0x15: value == constant, 0x35: value >= constant, 0x45: bool(value & constant)}[operation]
         at += yes if holds else no
@@ -52,7 +55,7 @@ def arch(request: pytest.FixtureRequest) -> str:
 def test_numbers_are_the_kernel_s(arch: str) -> None:
     kernel, ours = kernel_table(arch), syscalls.TABLES[arch]
     assert {name: number for name, number in ours.items() if kernel.get(name) != number} == {}
-    denied = {*seccomp.DENIED, *seccomp.EXEC, *seccomp.NEW_CALLS_ALLOWED}
+    denied = {*seccomp.DENIED, *seccomp.EXEC, *seccomp.NEW_CALLS_ALLOWED, *seccomp.OWNED}
     assert {name for name in denied if name in kernel and name not in ours} == set()
 
 
@@ -99,3 +102,14 @@ def test_a_program_without_a_namespace_reaches_itself_only(arch: str) -> None:
     assert verdict("tkill", PID) == verdict("rt_sigqueueinfo", PID) == ERRNO | errno.EPERM
     set_owner, get_flags = 8, 3  # asm-generic/fcntl.h
     assert verdict("fcntl", 0, set_owner) == ERRNO | errno.EPERM and verdict("fcntl", 0, get_flags) == ALLOW
+
+
+def test_a_program_without_a_namespace_changes_no_file_that_it_may_not_open(arch: str) -> None:
+    kernel, audit, code = kernel_table(arch), syscalls.AUDIT_ARCH[arch], seccomp.AloneFilter(arch)._code
+    for name in {*seccomp.OWNED} & {*kernel}:
+        assert decide(code, audit, kernel[name]) == ERRNO | errno.EPERM
+    read, read_truncate, write_truncate, read_write = 0, 0o1000, 0o1101, 0o2  # asm-generic/fcntl.h
+    for flags in (read, read_truncate, write_truncate, read_write):
+        verdict = ERRNO | errno.EPERM if flags == read_truncate else ALLOW
+        assert decide(code, audit, kernel["openat"], 0, read_truncate, flags) == verdict
+        assert "open" not in kernel or decide(code, audit, kernel["open"], read_truncate, flags) == verdict

@@ -158,12 +158,10 @@ def _bind(source: str, target: str, *, directory: bool) -> None:
         os.close(os.open(target, os.O_CREAT | os.O_WRONLY, 0o644))
     mount(source, target, None, BIND | REC)
     device = source in DEVICES
-    attributes = 1 | 2 | (0 if device else 4)  # MOUNT_ATTR_RDONLY, NOSUID, NODEV
+    attributes = 1 | 2 | (0 if device else 4)  # MOUNT_ATTR_RDONLY, NOSUID, NODEV; a device can be written even so
     try:
-        if device:
-            attributes = 2
         syscalls.call("mount_setattr", -100, target.encode(), 0x8000, struct.pack("QQQQ", attributes, 0, 0, 0), 32)
     except OSError:  # before kernel 5.12: the top mount only, with the flags it must keep
         kept = os.statvfs(target).f_flag & (NOSUID | NODEV | NOEXEC)
-        flags = NOSUID if device else RDONLY | NOSUID | NODEV
+        flags = RDONLY | NOSUID | (0 if device else NODEV)
         mount("none", target, None, REMOUNT | BIND | flags | kept)

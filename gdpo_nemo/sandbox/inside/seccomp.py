@@ -4,7 +4,8 @@ A denied call fails with EPERM and the program goes on: what is refused is an or
 newer than the tables are answered with ENOSYS. Two filters:
 
     base     once, in the process that forks the programs, whose limits no program may set
-    alone    in each program where no PID namespace keeps it apart: no new process, signals to itself only
+    alone    in each program that no namespaces keep apart: no new process, signals to itself only, and nothing that the
+             owner of a file may do to it without opening it, which Landlock does not govern
 """
 
 from __future__ import annotations
@@ -42,6 +43,14 @@ NEW_CALLS_ALLOWED: Final = (
     "pidfd_open", "close_range", "openat2", "faccessat2", "epoll_pwait2", "futex_waitv", "fchmodat2",
     "landlock_create_ruleset", "landlock_add_rule", "landlock_restrict_self",
 )  # fmt: skip
+OWNED: Final = (
+    *("chmod", "fchmod", "fchmodat", "fchmodat2", "chown", "fchown", "lchown", "fchownat"),
+    *("utime", "utimes", "futimesat", "utimensat"),
+    *("setxattr", "lsetxattr", "fsetxattr", "removexattr", "lremovexattr", "fremovexattr"),
+    *("truncate", "openat2"),  # with O_TRUNC below: what Landlock governs from Linux 6.2 on
+)
+"""What changes a file of the same owner whose path Landlock does not even let open."""
+O_ACCMODE, O_TRUNC = 0o3, 0o1000
 NAMESPACE_FLAGS: Final = 0x7E020000 | 0x80
 """CLONE_NEW* of the first argument of clone: mount, cgroup, uts, ipc, user, pid, net, time."""
 CLONE_THREAD: Final = 0x10000
@@ -51,9 +60,9 @@ IOCTLS_DENIED: Final = (
     *(0x40086602, 0x401C5820),  # FS_IOC_SETFLAGS, FS_IOC_FSSETXATTR: marks that stay on the scratch folder
 )
 
-_LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
+_LOAD, _MASK, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x54, 0x15, 0x35, 0x45, 0x06
 _ALLOW, _KILL, _ERRNO = 0x7FFF0000, 0x80000000, 0x50000
-_NUMBER, _ARCH, _FIRST, _SECOND = 0, 4, 16, 24  # offsets of struct seccomp_data on a little-endian machine
+_NUMBER, _ARCH, _FIRST, _SECOND, _THIRD = 0, 4, 16, 24, 32  # offsets of struct seccomp_data on a little-endian machine
 
 
 class Filter:
@@ -121,6 +130,16 @@ class Filter:
             self._emit(_RETURN, _ERRNO | errno.EPERM)
         self._emit(_LOAD, _NUMBER)
 
+    def deny_truncating_reads(self, name: str, place: int) -> None:
+        """Refuse an open that empties a file without asking to write it; its flags are at this place."""
+        if name in self.numbers:
+            self._emit(_EQUAL, self.numbers[name], no=5)
+            self._emit(_LOAD, place)
+            self._emit(_MASK, O_ACCMODE | O_TRUNC)
+            self._emit(_EQUAL, O_TRUNC, no=1)
+            self._emit(_RETURN, _ERRNO | errno.EPERM)
+            self._emit(_LOAD, _NUMBER)
+
     def compiled(self) -> bytes:
         """The instructions as the kernel reads them; whatever no rule refused is allowed."""
         rows = [*self._code, (_RETURN, 0, 0, _ALLOW)]
@@ -140,7 +159,7 @@ def base_filter(arch: str, *, allow_exec: bool = False) -> bytes:
 
 
 class AloneFilter:
-    """For a program that shares its PID namespace: no new process, no word to any other.
+    """For a program in its caller's namespaces: no new process, no word to any other, no file but through Landlock.
 
     Built once; each program's own pid is filled in.
     """
@@ -152,11 +171,13 @@ class AloneFilter:
         for name in ("fork", "vfork"):
             rules.deny(name, errno.EAGAIN)
         rules.demand_flag("clone", CLONE_THREAD, errno.EAGAIN)
-        for name in ("tkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo"):
+        for name in ("tkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo", *OWNED):
             rules.deny(name)
         rules.only("kill", (self._PID,))
         rules.only("tgkill", (self._PID,))
         rules.deny_second("fcntl", (F_SETOWN, F_SETOWN_EX, F_SETSIG))
+        rules.deny_truncating_reads("open", _SECOND)
+        rules.deny_truncating_reads("openat", _THIRD)
         self._code = rules.compiled()
 
     def install(self, pid: int) -> None:

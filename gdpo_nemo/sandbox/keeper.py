@@ -147,7 +147,9 @@ class Keeper:
         """
         limits = job.limits
         with contextlib.ExitStack() as opened:
-            given = memory_file(opened, stdin.encode("utf-8", "surrogatepass"))
+            written = memory_file(opened, stdin.encode("utf-8", "surrogatepass"))
+            given = os.open(f"/proc/self/fd/{written}", os.O_RDONLY | os.O_CLOEXEC)  # as `< file` is
+            opened.callback(os.close, given)
             stdout, report = memory_file(opened), memory_file(opened)
             files = source, code, given, stdout, report
             if job is not self._job:

@@ -43,6 +43,7 @@ PROGRAMS = (
     "from concurrent.futures import ThreadPoolExecutor\nprint(sum(ThreadPoolExecutor(16).map(abs, range(64))))",
     "import os\nos.write(1, b'a\\n')\nprint('b')\nos.write(1, b'c\\n')",
     "import sys\nprint(next(sys.stdin), sys.stdin.readline(), open(0).read(), end='')",
+    "import os\ntry: os.write(0, b'9')\nexcept OSError as error: print(error)\nprint(input())",
     "import os\nfor name in ('_exit', 'write', 'ftruncate', 'lseek'): setattr(os, name, None)\nprint('x')",
     "import os\nos._exit = lambda status: None\n1 / 0",
     "print(-0.0, 1e-7, float('inf'), len(str(3**100000)))",

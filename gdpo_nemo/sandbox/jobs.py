@@ -17,6 +17,8 @@ RUN_STATUSES: Final = (OK, ERROR, TIMEOUT, MEMORY, OUTPUT_LIMIT, COMPILE_ERROR)
 """How a program can end on one test. ``ok`` says that it ended well, not that its output is right."""
 
 MIB: Final = 1 << 20
+FAULT_MOST: Final = 1 << 16
+"""Bytes of a report that says how a program failed; a longer one is the program's own, and is not read."""
 PATIENCE: Final = 8.0
 OUT_OF_TIME: Final = "the deadline of the caller passed"
 """The failure of a job that was wanted by a time and had not ended by then."""
@@ -238,7 +240,7 @@ def value_of(report: bytes) -> str | None:
 
 
 def _report(report: bytes) -> dict[str, Any]:
-    if not report.startswith(b"F"):
+    if not report.startswith(b"F") or len(report) > FAULT_MOST:
         return {}
     try:
         told = json.loads(report[1:])

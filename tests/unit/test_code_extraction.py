@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import tracemalloc
+
 import pytest
 
 from gdpo_nemo.errors import UnknownNameError
@@ -140,3 +143,30 @@ def test_bytes_that_are_no_text_are_wrong() -> None:
 )
 def test_returned_answers(expected: str, returned: str, same: bool) -> None:
     assert same_value(expected, returned) is same
+
+
+@pytest.mark.parametrize(
+    ("compare", "expected", "flood"),
+    [
+        (same_output, "3", b"no\n" * 700_000),
+        (same_output, "3 4", b"no " * 700_000),
+        (same_value, "[3]", "[" + "[]," * 700_000 + "0]"),
+        (same_value, "0.5", "[" + "0.25," * 400_000 + "0]"),
+    ],
+)
+def test_a_flood_is_told_from_the_answer_before_it_is_cut_to_pieces(compare, expected, flood) -> None:
+    tracemalloc.start()
+    try:
+        assert compare(expected, flood) is False
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most < 4 * len(flood)
+
+
+@pytest.mark.parametrize(
+    ("expected", "value"),
+    [("[1e299]", [10**299]), ('["\U0001f600"]', ["\U0001f600"]), ("[0.1,0.2]", [0.1 + 1e-17, 0.3 - 0.1])],
+)
+def test_a_value_may_be_much_longer_than_the_expected_one(expected, value) -> None:
+    assert same_value(expected, json.dumps(value))

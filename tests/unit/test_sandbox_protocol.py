@@ -77,6 +77,7 @@ def test_descriptors_do_not_pile_up(keeper: Keeper) -> None:
         (b'F{"fault": "MemoryError", "detail": "", "memory": true}', "memory", None),
         (b'F{"fault": "E", "detail": "x", "memory": 1}', "error", None),
         (b"F" + b"[" * 100_000, "error", None),
+        (b'F{"fault": "E", "detail": "", "memory": true, "more": [' + b"[]," * 100_000 + b"0]}", "error", None),
         (b"F\xff\xfe", "error", None),
         (b"Fnull", "error", None),
         (b"", "error", None),

@@ -185,4 +185,4 @@ def fault(error: BaseException) -> str:
         detail = str(error)[:200]
     except BaseException:  # the program's own exception class
         detail = ""
-    return FAULT + dumps({"fault": type(error).__name__, "detail": detail, "memory": memory})
+    return FAULT + dumps({"fault": type(error).__name__[:200], "detail": detail, "memory": memory})

@@ -16,6 +16,7 @@ from gdpo_nemo.rewards.code.comparing import prime_same_output, same_output, sam
     ("response", "program"),
     [
         ("```python\na = 1\n```", "a = 1\n"),
+        ("```\nb = 2\n```\n```python3.11\na = 1\n```\n```pyx\nc = 3\n```", "a = 1\n"),
         ("text\n```py\na\n```\nmore\n```Python3\nb\n```\nend", "b\n"),
         ("```python\na\n```\nOutput:\n```\n3\n```\n```text\n4\n```", "a\n"),
         ("```\na\n```\n```\nb\n```", "b\n"),

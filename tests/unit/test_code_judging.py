@@ -40,6 +40,7 @@ LISTS = {"inputs": ["3"], "outputs": ["[1, 2, 3]"], "fn_name": "upto"}
         ("", DOUBLE, "wrong wrong", False),
         ("import os\nos.path.dirname(__file__) == os.getcwd() and print(2 * int(input()))", DOUBLE, "ok ok", False),
         ("n = 2 * int(input())\nprint(n if open(__file__).readline()[0] == 'n' else 0)", DOUBLE, "ok ok", False),
+        ("import sys\nprint(2 * int(input()) if open(sys.argv[0]).read(1) == 'i' else 0)", DOUBLE, "ok ok", False),
         (
             "import inspect\ndef f(): return 2\nprint(int(input()) * int(inspect.getsource(f).split()[-1]))",
             DOUBLE,

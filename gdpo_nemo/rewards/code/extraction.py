@@ -20,7 +20,8 @@ from typing import Final
 
 from gdpo_nemo.errors import UnknownNameError
 
-PYTHON_MARKS: Final = frozenset({"python", "python3", "py", "py3", "python2", "pypy", "pypy3"})
+_PYTHON = re.compile(r"(python|py|pypy)[\d.]*", re.ASCII)
+"""Marks of Python in lower case, with a version or without."""
 _TAB = 4
 _ITEM = re.compile(r"[ \t]*(?:(?:[-*+]|\d{1,9}[.)])[ \t]+)?", re.ASCII)
 """White space, with a list item's mark or without."""
@@ -50,7 +51,7 @@ def extract_code(response: str, *, thinking: str = "auto") -> str | None:
             return None
     chosen: dict[bool, str] = {}
     for mark, body in _blocks(answer):
-        if mark in PYTHON_MARKS or not mark:
+        if not mark or _PYTHON.fullmatch(mark):
             chosen[bool(mark)] = body
     return chosen.get(True, chosen.get(False))
 
@@ -68,7 +69,7 @@ def _blocks(text: str) -> list[tuple[str, str]]:
                 continue
             fence, mark = opening["fence"], opening["mark"].lower()
             in_sentence = _ITEM.fullmatch(opening["before"]) is None
-            if in_sentence and mark not in PYTHON_MARKS:  # a run of backticks
+            if in_sentence and not _PYTHON.fullmatch(mark):  # a run of backticks
                 continue
             indent = 0 if in_sentence else len(opening["before"].expandtabs(_TAB))
             lines = []

@@ -30,7 +30,7 @@ THREAD_STACK: Final = 16 << 20
 SEALS: Final = 0x000F  # F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE
 F_ADD_SEALS, F_GET_SEALS = 1033, 1034
 FILE_NAME: Final = "solution.py"
-READS_ITSELF: Final = (b"__file__", b"inspect", b"linecache", b"traceback")
+READS_ITSELF: Final = (b"__file__", b"argv", b"inspect", b"linecache", b"traceback")
 """What stands in the code of programs that may want to read their own text."""
 
 

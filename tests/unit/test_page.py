@@ -188,6 +188,18 @@ def test_a_page_refers_to_nothing_outside_itself():
         assert attributes.get("href", "#").startswith("#")
 
 
+def test_the_parts_come_in_the_order_of_the_terminal():
+    def read(document):
+        found = Elements(render_page(document)).found
+        skip = next(attributes["href"] for tag, attributes in found if tag == "a")
+        return skip, [attributes["id"] for tag, attributes in found if tag == "section"]
+
+    skip, parts = read(make_document())
+    assert (skip, parts[:3]) == ("#tables", ["tables", "verdicts", "curves"])
+    skip, parts = read(replace(make_document(), tables=(), verdicts=(), traces={}))
+    assert (skip, parts[:2]) == ("#verdicts", ["verdicts", "curves"]), "a figure alone has no table"
+
+
 def test_a_made_up_report_says_so():
     assert "Synthetic" not in render_page(make_document())
     page = render_page(make_document(synthetic=True))

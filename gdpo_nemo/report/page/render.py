@@ -72,7 +72,7 @@ def render_page(document: PageDocument) -> str:
     parts = _parts(document, panels, arms)
     menu = [el("li", el("a", title, href=f"#{name}")) for name, title, _ in parts]
     body = [
-        el("a", "Skip to the results", href="#verdicts", class_="skip"),
+        el("a", "Skip to the results", href=f"#{parts[0][0]}", class_="skip"),
         el(
             "header",
             el("h1", document.title),
@@ -95,17 +95,17 @@ def render_page(document: PageDocument) -> str:
 def _parts(
     document: PageDocument, panels: list[charts.Panel], arms: Mapping[str, int]
 ) -> list[tuple[str, str, Markup]]:
-    """(anchor, heading, content) of every part that has something to show."""
-    verdicts = [sections.tiles(document), *([sections.claims(document)] if document.verdicts else [])]
-    if power := [line for table in document.tables for line in table.power]:
-        verdicts += [el("h3", POWER), sections.notes(power)]
-    parts = [("verdicts", "Verdicts", joined(verdicts))]
+    """(anchor, heading, content) of every part that has something to show, in the order of the terminal."""
     several = len(document.tables) > 1
     tables = [
         joined([*([el("h3", table.title)] if several else []), sections.results(table, document.traces)])
         for table in document.tables
     ]
-    parts += [("tables", "Results", joined(tables))] if tables else []
+    verdicts = [sections.tiles(document), *([sections.claims(document)] if document.verdicts else [])]
+    if power := [line for table in document.tables for line in table.power]:
+        verdicts += [el("h3", POWER), sections.notes(power)]
+    parts = [("tables", "Results", joined(tables))] if tables else []
+    parts.append(("verdicts", "Verdicts", joined(verdicts)))
     parts += [("curves", "Over training", sections.curves(document, panels, arms))] if panels else []
     if document.stability:
         steady = {model: sections.grid("Stability", one, "numbers") for model, one in document.stability.items()}

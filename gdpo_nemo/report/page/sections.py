@@ -1,4 +1,4 @@
-"""The parts of the page that can be read without its script: verdicts, tables, curves, panels of numbers."""
+"""The parts of the page that can be read without its script: tables, verdicts, curves, panels of numbers."""
 
 from __future__ import annotations
 

@@ -1,13 +1,17 @@
 import json
-import re
+import shlex
+import sys
 
 import pytest
 
 from gdpo_nemo.suite.command_line import execute
 from gdpo_nemo.suite.commands import COMMANDS
 from gdpo_nemo.suite.grid import model_slug
-from gdpo_nemo.suite.programs import programs_root
+from gdpo_nemo.suite.parsing import build_parser
+from gdpo_nemo.suite.programs import find, programs_root
+from gdpo_nemo.suite.running import next_commands
 from gdpo_nemo.suite.seeds import parse_seeds
+from gdpo_nemo.suite.selecting import selection
 
 TREE = "runs/tool_calling/embedded/tiny"
 SELECTED = ("tool_calling", "--smoke", "--arms", "grpo,gdpo", "--seeds", "0", "--out", "runs")
@@ -186,12 +190,32 @@ def test_a_run_ends_in_a_table_and_says_what_it_did(smoke):
 
 
 def test_a_run_ends_with_commands_that_work_and_show_the_same_runs(gdpo, smoke, finished):
-    further = [" ".join(line.split()) for line in re.split(r"\n  (?=as a page|behind|what more)", smoke[1])[1:]]
-    assert len(further) == 3 and all("--seeds 0" in line and "--arms grpo,gdpo" in line for line in further)
-    for line in further:
-        done = gdpo(*line[line.index("gdpo ") :].split()[1:], cwd=finished)
+    further = [shlex.split(line, comments=True) for line in smoke[1].splitlines()[-3:]]  # each is whole on its line
+    assert [words[1] for words in further] == ["report", "explain", "power"]
+    for program, *words in further:
+        assert program.endswith("gdpo") and {"--seeds", "--arms", "grpo,gdpo"} <= set(words)
+        done = gdpo(*words, cwd=finished)
         assert done.returncode == 0, done.stderr
     assert (finished / TREE / "report" / "report.html").exists()
+
+
+def test_the_commands_name_the_program_where_nobody_activated_its_environment(here, monkeypatch):
+    def program():
+        options = build_parser("gdpo", None, "run").parse_args(["run", "tool_calling"])
+        [line] = {line.split(" ")[0] for line in next_commands(selection(find("tool_calling"), options)).values()}
+        return line
+
+    monkeypatch.setenv("PATH", str(here / "bin"))
+    monkeypatch.setattr(sys, "executable", str(here / ".venv/bin/python"))
+    assert program() == "gdpo"
+    for folder in (".venv/bin", "bin", "elsewhere"):
+        (here / folder).mkdir(parents=True)
+    (here / ".venv/bin/gdpo").touch(mode=0o755)
+    assert program() == ".venv/bin/gdpo"
+    monkeypatch.chdir(here / "elsewhere")
+    assert program() == str(here / ".venv/bin/gdpo")
+    (here / "bin/gdpo").touch(mode=0o755)
+    assert program() == "gdpo"
 
 
 def test_the_warm_up_is_said_to_be_of_this_folder(smoke):

@@ -10,7 +10,7 @@ import re
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TextIO
 
 WIDTH, NARROWEST = 100, 60
@@ -72,6 +72,12 @@ def table_rows(rows: Sequence[Sequence[str]], indent: str = "  ") -> list[list[s
 def listing(pairs: Sequence[tuple[str, str]], indent: str = "  ") -> str:
     """Labelled values, one below the other; those without a value are left out."""
     return table([[label.replace(" ", KEPT_SPACE), value] for label, value in pairs if value], indent)
+
+
+def commands_to_copy(commands: Mapping[str, str], indent: str = "  ") -> str:
+    """What each does -> a command: each whole on a line, however long, and what it does where there is room."""
+    lines = {f"{indent}{command}": f"  # {does}" for does, command in commands.items()}
+    return "\n".join(line + (does if len(line + does) <= columns() else "") for line, does in lines.items())
 
 
 def sentences(items: Iterable[str], indent: str = "") -> str:

@@ -12,7 +12,7 @@ from gdpo_nemo.suite import exhibits, programs, selecting
 from gdpo_nemo.suite.answer import Answer, shortened
 from gdpo_nemo.suite.experiment import Experiment
 from gdpo_nemo.suite.reporting import written
-from gdpo_nemo.terminal import listing, sentences
+from gdpo_nemo.terminal import commands_to_copy, sentences
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -86,7 +86,7 @@ def _led(
     commands = exhibits.commands(experiment, exhibit)
     cells = " Below are the paper's cells." if exhibit.reference and exhibit.columns else ""
     head = sentences([f"{exhibit.name}: nothing of it has run yet. It needs {exhibit.needs}.{cells}"])
-    text = f"{head}\n{listing(list(commands.items()))}\n\n{answer.text}"
+    text = f"{head}\n{commands_to_copy(commands)}\n\n{answer.text}"
     return Answer(text, answer.data | {"needs": exhibit.needs, "commands": list(commands.values())}, answer.exit_code)
 
 

@@ -6,7 +6,7 @@ import shlex
 import shutil
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from gdpo_nemo.suite.reporting import report
 from gdpo_nemo.suite.scheduler import Interrupted, Job, run_jobs
 from gdpo_nemo.suite.selecting import MODEL
 from gdpo_nemo.suite.stored import damage
-from gdpo_nemo.terminal import columns
+from gdpo_nemo.terminal import commands_to_copy
 
 ORPHANS_S = 10.0
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
@@ -87,7 +87,7 @@ def run(selection: Selection, jobs: int | None, fresh: bool, again: str, track: 
         "report": answer.data,
         "next": list(further.values()),
     }
-    text = "\n".join([answer.text, *_to_copy(further)])
+    text = "\n".join(filter(None, [answer.text, commands_to_copy(further)]))
     return Answer(text, data, exit_code=1 if failed or damaged else answer.exit_code)
 
 
@@ -115,12 +115,6 @@ def _gdpo() -> str:
     if shutil.which("gdpo") or not beside.exists():
         return "gdpo"
     return str(beside.relative_to(Path.cwd()) if beside.is_relative_to(Path.cwd()) else beside)
-
-
-def _to_copy(commands: Mapping[str, str]) -> list[str]:
-    """Each command on one line, however long, so that it can be copied whole; what it shows where there is room."""
-    lines = {f"  {command}": f"  # {shown}" for shown, command in commands.items()}
-    return [line + (shown if len(line + shown) <= columns() else "") for line, shown in lines.items()]
 
 
 def say(text: str) -> None:

@@ -5,13 +5,20 @@ from contextlib import contextmanager
 
 import pytest
 
-from gdpo_nemo.terminal import NARROWEST, WIDTH, columns, complaint, listing, sentences, table
+from gdpo_nemo.terminal import NARROWEST, WIDTH, columns, commands_to_copy, complaint, listing, sentences, table
 
 
 def test_what_fits_is_aligned_and_not_changed():
     assert table([["a", "bb"], ["ccc", "d"]]) == "  a    bb\n  ccc  d"
     assert listing([("one", "1"), ("none", ""), ("three", "3")], indent="") == "one    1\nthree  3"
     assert table([]) == ""
+
+
+def test_a_command_to_copy_is_one_line_and_is_explained_where_there_is_room():
+    long = "gdpo report tool_calling --out " + "x" * WIDTH
+    text = commands_to_copy({"a page": "gdpo report tool_calling --html", "far away": long})
+    assert text == f"  gdpo report tool_calling --html  # a page\n  {long}"
+    assert commands_to_copy({}) == ""
 
 
 def test_a_wide_table_goes_on_below_where_that_takes_the_fewest_lines():

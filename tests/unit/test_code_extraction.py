@@ -45,6 +45,7 @@ from gdpo_nemo.rewards.code.comparing import prime_same_output, same_output, sam
         ("<answer>```python\na\n```</answer>", "a\n"),
         ("<answer>\n```python\na\n``` </answer>", "a\n"),
         ("```python\na\n```<|im_end|>", "a\n"),
+        ("```python\na\n```<b>c\n```", "a\n```<b>c\n"),
         ("```python\na = '''\n```python\n'''\n```", "a = '''\n```python\n'''\n"),
         ("     ```python\n     a\n     ```\nend", "a\n"),
         ("Code: ```python\na\n```", "a\n"),

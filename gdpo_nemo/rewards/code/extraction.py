@@ -25,6 +25,8 @@ _PYTHON = re.compile(r"(python|py|pypy)[\d.]*", re.ASCII)
 _TAB = 4
 _ITEM = re.compile(r"[ \t]*(?:(?:[-*+]|\d{1,9}[.)])[ \t]+)?", re.ASCII)
 """White space, with a list item's mark or without."""
+_TAGS = re.compile(r"(?:[ \t]*<[^<>]+>)*")
+"""Tags, or nothing."""
 _OPEN = re.compile(r"^(?P<before>[^`~\n]*?)(?P<fence>`{3,}|~{3,})[ \t]*(?P<mark>[\w+#.-]*)(?P<rest>[^`\n]*)$")
 
 
@@ -89,7 +91,7 @@ def _before_close(line: str, fence: str) -> tuple[str | None, bool]:
     """What a line adds to a block, and whether it closes it."""
     bare = line.strip()
     after = bare.lstrip(fence[0])
-    if len(bare) - len(after) >= len(fence) and (not after or after.lstrip().startswith("<")):
+    if len(bare) - len(after) >= len(fence) and _TAGS.fullmatch(after):
         lead = line[: -len(line.lstrip())].expandtabs(_TAB)
         return (None, True) if len(lead) < _TAB else (line, False)
     stripped = line.rstrip()

@@ -1,9 +1,11 @@
 """A run small enough for tests: a world of four cities, a model of 22,000 parameters, a warm-up of seconds."""
 
 import copy
+import shutil
 
 import pytest
 from hypothesis import HealthCheck, settings
+from planted_runs import write_all
 
 from gdpo_nemo.config import RunConfig, load_yaml, validate
 from gdpo_nemo.run_dir import RunDir
@@ -129,3 +131,17 @@ def chat_tokenizer(tmp_path_factory):
     folder = tmp_path_factory.mktemp("chat_tokenizer")
     tokenizer.save_pretrained(folder)
     return str(folder)
+
+
+@pytest.fixture(scope="session")
+def finished_runs(tmp_path_factory):
+    """Runs with planted effects, to be read only."""
+    root = tmp_path_factory.mktemp("finished")
+    write_all(root)
+    return root
+
+
+@pytest.fixture
+def root(finished_runs, tmp_path):
+    """A copy of the runs with planted effects."""
+    return shutil.copytree(finished_runs, tmp_path / "runs")

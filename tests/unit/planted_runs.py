@@ -2,6 +2,7 @@
 
 import csv
 import io
+import json
 import shutil
 from dataclasses import replace
 
@@ -101,3 +102,8 @@ def write_all(root, arms=ARMS, seeds=(0, 1, 2), **options):
 def cells(out):
     rows = csv.DictReader(io.StringIO((out / "table.csv").read_text("utf-8")))
     return {(row["arm"], row["column"]): row for row in rows}
+
+
+def verdicts(out):
+    """What a report says of each claim."""
+    return json.loads((out / "verdict.json").read_text("utf-8"))["claims"]

@@ -1,30 +1,13 @@
 """Markdown, LaTeX, HTML and CSV say the same, and survive special characters."""
 
 import re
-import shutil
 from html.parser import HTMLParser
 
-import pytest
 from planted_runs import cells, make_spec, write_all
 
 from gdpo_nemo.report.builder import build
 from gdpo_nemo.report.spec import Claim
 from gdpo_nemo.run_dir import RunDir
-
-
-@pytest.fixture(scope="module")
-def finished_runs(tmp_path_factory):
-    root = tmp_path_factory.mktemp("finished")
-    write_all(root)
-    return root
-
-
-@pytest.fixture
-def root(finished_runs, tmp_path):
-    return shutil.copytree(finished_runs, tmp_path / "runs")
-
-
-# ---- renderings
 
 
 def test_renderings_agree(root, tmp_path):
